@@ -13,14 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from valve_plugin.errors import (
-    BankBusyError,
-    BankCorruptError,
-    BankError,
-    BankNotFoundError,
-    InfrastructureError,
-    ValveError,
-)
+from valve_plugin import errors
 
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -49,13 +42,13 @@ def bank_errors(path: Path, action: str) -> Iterator[None]:
     """Turn an OSError about `path` into a BankError with the path, the action and what to do."""
     try:
         yield
-    except ValveError:
+    except errors.ValveError:
         raise
     except OSError as e:
         way_out = _WAY_OUT.get(e.errno or 0, "")
-        error = BankError(f"{path}: cannot {action}: {e.strerror or e}" + (f"; {way_out}" if way_out else ""))
+        error = errors.BankError(f"{path}: cannot {action}: {e.strerror or e}" + (f"; {way_out}" if way_out else ""))
         if e.errno in _HOST_ERRORS:
-            error.exit_code = InfrastructureError.exit_code
+            error.exit_code = errors.InfrastructureError.exit_code
         raise error from e
 
 
@@ -71,14 +64,14 @@ def read_limited(path: Path, max_bytes: int, what: str) -> bytes:
         try:
             return _read(path, _READ | _NO_FOLLOW, max_bytes)
         except FileNotFoundError as e:
-            raise BankNotFoundError(f"{path}: there is no {what}") from e
+            raise errors.BankNotFoundError(f"{path}: there is no {what}") from e
         except OSError as e:
             if e.errno == errno.EINVAL:
-                raise BankError(
+                raise errors.BankError(
                     f"{path}: {what} is not a regular file; put a file there or choose another --bank"
                 ) from e
             if e.errno == errno.EFBIG:
-                raise BankCorruptError(f"{path}: {what} has {e.strerror}") from e
+                raise errors.BankCorruptError(f"{path}: {what} has {e.strerror}") from e
             raise
 
 
@@ -269,9 +262,9 @@ def unpack(path: Path, what: str) -> bytes:
     try:
         data = unpacker.decompress(read_limited(path, _MAX_PACKED, what), _MAX_UNPACKED)
     except zlib.error as e:
-        raise BankError(f"{path}: damaged {what}: {e}; delete it") from e
+        raise errors.BankError(f"{path}: damaged {what}: {e}; delete it") from e
     if not unpacker.eof:
-        raise BankError(f"{path}: truncated, or unpacks to more than {_MAX_UNPACKED} bytes; delete it")
+        raise errors.BankError(f"{path}: truncated, or unpacks to more than {_MAX_UNPACKED} bytes; delete it")
     return data
 
 
@@ -286,13 +279,13 @@ def hold_lock(path: Path, timeout: float, busy: str) -> Iterator[None]:
     from filelock import FileLock, Timeout  # 50 ms to import, and only writers need it
 
     if path.is_symlink():  # not every version of filelock refuses to create or empty what it points to
-        raise BankError(f"{path}: is a symbolic link, expected a lock file; delete it")
+        raise errors.BankError(f"{path}: is a symbolic link, expected a lock file; delete it")
     lock = FileLock(str(path), timeout=timeout)
     with bank_errors(path, "lock"):
         try:
             lock.acquire()
         except Timeout as e:
-            raise BankBusyError(busy) from e
+            raise errors.BankBusyError(busy) from e
     try:
         yield
     finally:

@@ -15,70 +15,52 @@ from msgspec.structs import replace
 from rich.console import Console
 from typer.testing import CliRunner
 
+from valve_plugin import events
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.cli import app, progress
 from valve_plugin.cli.run_view import View, draw, eta, fold, line, rows
-from valve_plugin.events import (
-    AgentsWorking,
-    AttemptFinished,
-    BaselineMeasured,
-    BaselineStarted,
-    ClusterSeen,
-    ExtractionStarted,
-    GateStarted,
-    ModelCalled,
-    NodeSeen,
-    ProposalRecorded,
-    RemeasureStarted,
-    RolloutCut,
-    RolloutFinished,
-    RolloutUnused,
-    RunEnded,
-    RunStarted,
-    TaskFinished,
-    TaskStarted,
-    VerdictReached,
-    Waiting,
-)
 
 RESOLVED, UNRESOLVED, ERRORED = "resolved", "unresolved", "errored"
 
 
 def rollout(outcome, done=1, of=57, **more):
-    return RolloutFinished(source="panel", outcome=outcome, cost_usd=0.01, seconds=36.0, done=done, of=of, **more)
+    return events.RolloutFinished(
+        source="panel", outcome=outcome, cost_usd=0.01, seconds=36.0, done=done, of=of, **more
+    )
 
 
 def attempt(outcome, usd=0.02):
-    return AttemptFinished(source="evolve", outcome=outcome, cost_usd=usd, seconds=60.0)
+    return events.AttemptFinished(source="evolve", outcome=outcome, cost_usd=usd, seconds=60.0)
 
 
 def story():
     """A run from its start to its second gate: events, each with the seconds since it started."""
     limits = {"usd": 5.0, "rollouts": 500, "hours": 2.0}
-    run = RunStarted(repo="acme/calc", note="SIMULATION", workers=2, of=90, max_mixed=100, rho="0.02",
+    run = events.RunStarted(repo="acme/calc", note="SIMULATION", workers=2, of=90, max_mixed=100, rho="0.02",
                      panel_rollouts=60, limits=limits)  # fmt: skip
-    found = [(run, 0), (TaskStarted(task_id="t1", position=1, of=90), 1)]
+    found = [(run, 0), (events.TaskStarted(task_id="t1", position=1, of=90), 1)]
     found += [(attempt(o), 20 * n) for n, o in enumerate([RESOLVED, UNRESOLVED, RESOLVED])]
-    found += [(TaskFinished(task_id="acme__calc.t1", passed=2, attempts=3), 60)]
-    found += [(ExtractionStarted(task_id="acme__calc.t1", attempts=3), 61)]
-    found += [(ModelCalled(cost_usd=0.1, seconds=9.0), 70)]
+    found += [(events.TaskFinished(task_id="acme__calc.t1", passed=2, attempts=3), 60)]
+    found += [(events.ExtractionStarted(task_id="acme__calc.t1", attempts=3), 61)]
+    found += [(events.ModelCalled(cost_usd=0.1, seconds=9.0), 70)]
     items = ("principle: check_the_sign", "skill: grep_it [bold]not markup[/bold]")
-    found += [(ProposalRecorded(items=items, withheld=1), 71), (BaselineStarted(rollouts=60), 72)]
+    found += [(events.ProposalRecorded(items=items, withheld=1), 71), (events.BaselineStarted(rollouts=60), 72)]
     found += [(rollout(RESOLVED if n % 3 else UNRESOLVED, n + 1, 60), 100) for n in range(60)]
-    found += [(BaselineMeasured(version=0, passes=40, rollouts=60), 500)]
-    found += [(GateStarted(query=1, rollouts=57, needed=2, current_passes=40, reused_passes=3), 501)]
+    found += [(events.BaselineMeasured(version=0, passes=40, rollouts=60), 500)]
+    found += [(events.GateStarted(query=1, rollouts=57, needed=2, current_passes=40, reused_passes=3), 501)]
     found += [(rollout(RESOLVED, n + 1, replayed=n < 5), 600) for n in range(20)]
     return [(event, float(at)) for event, at in found]
 
 
-WAITING = Waiting(said="the provider does not answer (503: overloaded)", tried=3, of=10, seconds=8.0)
+WAITING = events.Waiting(said="the provider does not answer (503: overloaded)", tried=3, of=10, seconds=8.0)
 WAIT = (WAITING, 600.0)
-VERDICT = VerdictReached(decision="accept", current_passes=40, needed=2, candidate_passes=44, version=1, net=(4, 4),
-                         rollouts=57, of=60)  # fmt: skip
+VERDICT = events.VerdictReached(
+    decision="accept", current_passes=40, needed=2, candidate_passes=44, version=1, net=(4, 4), rollouts=57, of=60
+)
 ENDING = [
     (VERDICT, 900.0),
-    (TaskStarted(task_id="t2", position=2, of=90), 901.0),
-    (RunEnded(how="the budget of $5.00 is used up"), 950.0),
+    (events.TaskStarted(task_id="t2", position=2, of=90), 901.0),
+    (events.RunEnded(how="the budget of $5.00 is used up"), 950.0),
 ]
 
 
@@ -109,11 +91,11 @@ def test_the_figures_of_a_gate_and_of_the_end() -> None:
 
 
 def test_what_the_agents_do_is_counted_while_they_work(capsys, tmp_path, monkeypatch):
-    view = fold(folded(story()), AgentsWorking(rollouts=2, steps=57, longest=31, of=50), 610.0)
+    view = fold(folded(story()), events.AgentsWorking(rollouts=2, steps=57, longest=31, of=50), 610.0)
     assert dict(rows(view, 610.0))["agents"] == "2 at work, 57 steps, the longest 31 of 50"
     assert "agents" not in dict(rows(fold(view, rollout(RESOLVED, 21), 611.0), 611.0)), "one has ended"
     shown = progress.Progress()
-    news = AgentsWorking(rollouts=1, steps=3, longest=3, of=50)
+    news = events.AgentsWorking(rollouts=1, steps=3, longest=3, of=50)
     shown.valve_event(news)
     assert capsys.readouterr().err == "", "something was said just now"
     monkeypatch.setattr(progress, "_SILENCE_SECONDS", 0.0)
@@ -123,18 +105,18 @@ def test_what_the_agents_do_is_counted_while_they_work(capsys, tmp_path, monkeyp
 
 def test_a_cluster_its_pace_and_what_is_wasted_are_shown() -> None:
     nodes = (
-        NodeSeen(name="10.0.0.1 ab", cores=4, rollouts=3),
-        NodeSeen(name="10.0.0.2 cd", cores=2, rollouts=1),
-        NodeSeen(name="10.0.0.3 ef", cores=8, rollouts=0, problem="it has no sandbox"),
+        events.NodeSeen(name="10.0.0.1 ab", cores=4, rollouts=3),
+        events.NodeSeen(name="10.0.0.2 cd", cores=2, rollouts=1),
+        events.NodeSeen(name="10.0.0.3 ef", cores=8, rollouts=0, problem="it has no sandbox"),
     )
-    view = fold(folded(story()), ClusterSeen(nodes=nodes), 610.0)
-    cut = RolloutCut(task_id="t", ordinal=0, context_hash="", cost_usd=0.5)
-    view = fold(fold(view, cut, 615.0), RolloutUnused(outcome=RESOLVED, cost_usd=0.25), 620.0)
+    view = fold(folded(story()), events.ClusterSeen(nodes=nodes), 610.0)
+    cut = events.RolloutCut(task_id="t", ordinal=0, context_hash="", cost_usd=0.5)
+    view = fold(fold(view, cut, 615.0), events.RolloutUnused(outcome=RESOLVED, cost_usd=0.25), 620.0)
     shown = dict(rows(view, 630.0))
     assert shown["nodes"].startswith("2 of 3, 4 rollouts on 6 cores (10.0.0.1 ab 3, 10.0.0.2 cd 1)")
     assert shown["nodes"].endswith("; 10.0.0.3 ef: it has no sandbox")
     assert shown["wasted"] == "2 rollouts $0.75"
-    assert dict(rows(fold(view, ClusterSeen(), 640.0), 640.0))["nodes"] == "no cluster answers"
+    assert dict(rows(fold(view, events.ClusterSeen(), 640.0), 640.0))["nodes"] == "no cluster answers"
     # In the ten minutes before: 60 of the baseline, 15 of the gate (5 were read back), 2 wasted, and a call at 70.
     assert view.pace(630.0) == pytest.approx((7.7, 6 * (0.6 + 0.15 + 0.75 + 0.1 + 0.02)), abs=0.11)
     assert re.fullmatch(r"7\.[678] rollouts a minute, \$9\.\d\d an hour", shown["pace"])
@@ -143,7 +125,7 @@ def test_a_cluster_its_pace_and_what_is_wasted_are_shown() -> None:
 
 def test_a_run_on_another_machine_goes_on_while_its_record_grows(tmp_path: Path) -> None:
     local = LocalStore(tmp_path)
-    event = RunStarted(pid=1, created=1.0, host="elsewhere", workers=2)
+    event = events.RunStarted(pid=1, created=1.0, host="elsewhere", workers=2)
     local.write_telemetry(progress.EVENTS, {"event": event.name, "data": event.data})
     assert progress.Watched(local).alive
     os.utime(local.telemetry_path(progress.EVENTS), (0, 0))
@@ -189,9 +171,11 @@ def test_what_was_replayed_was_not_paid_for():
 
 def test_time_left():
     done = {"position": 10, "of": 90, "tasks_done": 10, "mixed": 2, "learned": 2, "attempting": 40.0, "learning": 60.0}
-    view = View(run=RunStarted(max_mixed=100), **done)
+    view = View(run=events.RunStarted(max_mixed=100), **done)
     assert eta(view, 100.0) == pytest.approx(800.0)
-    assert eta(view._replace(run=RunStarted(max_mixed=4)), 100.0) == pytest.approx(100.0), "two more mixed, one in five"
+    assert eta(view._replace(run=events.RunStarted(max_mixed=4)), 100.0) == pytest.approx(100.0), (
+        "two more mixed, one in five"
+    )
     assert eta(view._replace(learned=0), 100.0) is None
     assert eta(View(), 100.0) is None
 
@@ -200,16 +184,16 @@ def test_time_left():
 def test_time_left_is_right_where_tasks_and_gates_take_the_same_time(mixed, attempts, gate, more):
     """Attempts take so many seconds at each task, a gate so many at a mixed one; the rest of the stream is alike."""
     assume(any(mixed))
-    of, view, now = len(mixed) * (1 + more), fold(View(), RunStarted(of=len(mixed) * (1 + more)), 0.0), 5.0
+    of, view, now = len(mixed) * (1 + more), fold(View(), events.RunStarted(of=len(mixed) * (1 + more)), 0.0), 5.0
     for number, is_mixed in enumerate(mixed, start=1):
-        view = fold(view, TaskStarted(task_id="t", position=number, of=of), now)
+        view = fold(view, events.TaskStarted(task_id="t", position=number, of=of), now)
         now += attempts
-        view = fold(view, TaskFinished(task_id="t", passed=int(is_mixed), attempts=3), now)
+        view = fold(view, events.TaskFinished(task_id="t", passed=int(is_mixed), attempts=3), now)
         if is_mixed and sum(mixed[:number]) > 1:  # an earlier gate showed what this one will take
             rest = (of - number) * (attempts + gate * sum(mixed[:number]) / number)
             assert eta(view, now) == pytest.approx(gate + rest)
         now += gate * is_mixed
-    view = fold(view, TaskStarted(task_id="t", position=len(mixed), of=of), now)
+    view = fold(view, events.TaskStarted(task_id="t", position=len(mixed), of=of), now)
     assert eta(view, now) == pytest.approx(more * (attempts * len(mixed) + gate * sum(mixed)))
 
 
@@ -226,7 +210,7 @@ def test_a_cost_that_nobody_counted_is_unknown():
 
 
 def test_fresh_rollouts_of_the_same_bank_are_measurement():
-    view = fold(View(started=1.0), RemeasureStarted(number=1, of=3, rollouts=8))
+    view = fold(View(started=1.0), events.RemeasureStarted(number=1, of=3, rollouts=8))
     view = fold(view, rollout(RESOLVED, 1, 8))
     assert set(view.spent) == {"measurement"}
 
@@ -265,8 +249,8 @@ def test_half_a_line_waits_for_its_other_half(tmp_path_factory, first, second):
 
 def test_without_a_screen_each_task_says_where_the_stream_is(capsys: pytest.CaptureFixture[str]) -> None:
     shown = progress.Progress("gated    ")
-    shown.valve_event(TaskStarted(task_id="t", position=2, of=4))
-    shown.valve_event(TaskFinished(task_id="t", title="f in x.py (01)", passed=1, attempts=3))
+    shown.valve_event(events.TaskStarted(task_id="t", position=2, of=4))
+    shown.valve_event(events.TaskFinished(task_id="t", title="f in x.py (01)", passed=1, attempts=3))
     first = capsys.readouterr().err
     said = r"gated    task      f in x\.py \(01\): 1 of 3 passed, mixed  \[2/4, time left unknown yet\]\n"
     assert re.fullmatch(said, first)

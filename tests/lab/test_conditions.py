@@ -22,16 +22,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings, resolve
 from valve_plugin.errors import ConfigError
 from valve_plugin.gate.plan import require_pairing
-from valve_plugin.lab.conditions import NAMES, find
-from valve_plugin.lab.conditions.ablations import (
-    Batches,
-    Edit,
-    EditPlan,
-    applicable,
-    fill_proposal,
-    is_single_sentence,
-    plan_edits,
-)
+from valve_plugin.lab.conditions import NAMES, ablations, find
 from valve_plugin.lab.run import with_feedback
 from valve_plugin.records import Attempt, Bank, Context, Item, Proposal
 
@@ -169,7 +160,7 @@ def group(task: str, *outcomes: str) -> list[Attempt]:
 
 @given(st.lists(st.lists(st.sampled_from(["resolved", "unresolved"]), min_size=3, max_size=3), max_size=14))
 def test_batches_of_four_are_reflected_on_when_one_of_them_is_mixed(outcomes):
-    batches, found = Batches.__new__(Batches), []
+    batches, found = ablations.Batches.__new__(ablations.Batches), []
     for number, results in enumerate(outcomes):
         found.append(batches.material(group(f"t{number}", *results)))
     for number, material in enumerate(found):
@@ -203,7 +194,7 @@ MORE = (
 
 @pytest.mark.parametrize(("text", "one"), [*((t, True) for t in ONE), *((t, False) for t in MORE)])
 def test_what_a_sentence_is(text, one):
-    assert is_single_sentence(text) is one
+    assert ablations.is_single_sentence(text) is one
 
 
 def test_an_item_of_more_than_a_sentence_is_withheld_and_suppresses_no_other():
@@ -240,13 +231,13 @@ def test_no_gate_judges_contexts_that_a_plugin_replaces():
 # The document's rules.
 sections = st.sampled_from(["a", "b", "c"])
 edits = st.builds(
-    Edit, operation=st.sampled_from(["add", "replace", "delete"]), target=sections, name=sections,
+    ablations.Edit, operation=st.sampled_from(["add", "replace", "delete"]), target=sections, name=sections,
     text=st.just("Something."), markdown=sections,
 )  # fmt: skip
 
 
-def proposed(plan: EditPlan) -> Proposal:
-    return fill_proposal(Proposal(task_id="t1"), plan, ATTEMPTS, "", Settings(review="off"))
+def proposed(plan: ablations.EditPlan) -> Proposal:
+    return ablations.fill_proposal(Proposal(task_id="t1"), plan, ATTEMPTS, "", Settings(review="off"))
 
 
 def bank_of(names: set[str]) -> Bank:
@@ -254,7 +245,7 @@ def bank_of(names: set[str]) -> Bank:
     return Bank(repo="o/r", skills=made)
 
 
-def expected(document: dict[str, str], written: list[Edit]) -> dict[str, str]:
+def expected(document: dict[str, str], written: list[ablations.Edit]) -> dict[str, str]:
     """The paper's rules, one edit after the other, on an ordered mapping."""
     for e in written:
         if e.operation == "delete":
@@ -272,12 +263,12 @@ def expected(document: dict[str, str], written: list[Edit]) -> dict[str, str]:
 @given(st.sets(sections), st.lists(edits, max_size=3))
 def test_section_edits_do_what_the_paper_says(names, written):
     bank = bank_of(names)
-    plan = plan_edits(bank, [("skill", e) for e in written])
+    plan = ablations.plan_edits(bank, [("skill", e) for e in written])
     proposal = proposed(plan)
     after = bank if proposal.empty else moves.apply(bank, proposal)
     assert {i.name: i.markdown for i in after.skills} == expected({i.name: i.markdown for i in bank.skills}, written)
     assert len(plan.ignored) <= len(written)
-    assert applicable(proposal, bank) == proposal
+    assert ablations.applicable(proposal, bank) == proposal
 
 
 @pytest.mark.parametrize(
@@ -288,7 +279,7 @@ def test_section_edits_do_what_the_paper_says(names, written):
     ],
 )
 def test_a_replacement_without_a_target_or_a_new_text_removes_nothing(target, markdown, names):
-    written = Edit("replace", target=target, name="c", text="Something.", markdown=markdown)
-    proposal = proposed(plan_edits(bank_of({"a"}), [("skill", written)]))
+    written = ablations.Edit("replace", target=target, name="c", text="Something.", markdown=markdown)
+    proposal = proposed(ablations.plan_edits(bank_of({"a"}), [("skill", written)]))
     assert proposal.removed == ()
     assert [i.name for i in proposal.items] == names

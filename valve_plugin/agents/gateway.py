@@ -22,16 +22,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from valve_plugin.agents.faults import (
-    Fault,
-    address,
-    call_seconds,
-    class_names,
-    classify_end,
-    describe_error,
-    find_fault,
-    key_variable,
-)
+from valve_plugin.agents import faults
 from valve_plugin.agents.protocol import RolloutReporter
 from valve_plugin.agents.retry import Tries, model_tries
 from valve_plugin.client import client, cost
@@ -78,7 +69,7 @@ class Provider(NamedTuple):
             )
         except Exception as e:
             raise ConfigError(f"the provider of the model {name!r} is not known; expected PROVIDER/NAME") from e
-        named = address(f"{provider}/{model}", given, environ)
+        named = faults.address(f"{provider}/{model}", given, environ)
         own = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}.get(provider, "")
         base = (named if "://" in named else "") or base or own
         if not base:
@@ -86,7 +77,7 @@ class Provider(NamedTuple):
                 f"the address of the provider {provider!r} is not known; give it with -c model_kwargs.api_base=URL"
             )
         token = environ.get("ANTHROPIC_AUTH_TOKEN", "") if provider == "anthropic" else ""
-        key = str(given.get("api_key") or environ.get(key_variable(f"{provider}/{model}")) or token or key or "")
+        key = str(given.get("api_key") or environ.get(faults.key_variable(f"{provider}/{model}")) or token or key or "")
         return cls(provider, base.rstrip("/"), key, model, bool(token) and key == token)
 
     def url(self, wire: str) -> str:
@@ -208,7 +199,7 @@ class Gateway:
         self._reporter, self._redact = reporter, redact
         self.model = provider.model
         self.calls: list[Call] = []
-        self.fault: Fault | None = None
+        self.fault: faults.Fault | None = None
         """The provider's failure that ended the rollout."""
         self.shown = ""
         """The message of the provider's last failure."""
@@ -273,9 +264,9 @@ class Gateway:
             response = await self._ask(request.app["session"], path, headers, body)
         except (ClientError, OSError, TimeoutError, asyncio.TimeoutError, ProviderError) as e:
             # The answer to a call that failed for good: the provider's own, if the agent can do something
-            self.shown = describe_error(e, self._redact)
-            fault = find_fault(e) or Fault("connection")
-            conversation = classify_end("", class_names(e), str(e))[0] == "unresolved"
+            self.shown = faults.describe_error(e, self._redact)
+            fault = faults.find_fault(e) or faults.Fault("connection")
+            conversation = faults.classify_end("", faults.class_names(e), str(e))[0] == "unresolved"
             if isinstance(e, ProviderError) and (conversation or (fault.kind == "request" and self.calls)):
                 kept = {name: value for name, value in e.headers.items() if _RETURNED.fullmatch(name)}
                 return web.Response(status=e.status_code, body=e.body, headers=kept)
@@ -323,10 +314,10 @@ class Gateway:
 
     def _broke(self, error: Exception) -> None:
         """Count an answer that ended too early. The agent asks again; too many in a row are a fault."""
-        self.shown = describe_error(error, self._redact)
+        self.shown = faults.describe_error(error, self._redact)
         self._broken += 1
         if self._broken >= model_tries(self._settings, os.environ):
-            self.fault = find_fault(error) or Fault("server")
+            self.fault = faults.find_fault(error) or faults.Fault("server")
 
     def _account(self, path: str, answer: Answer, streamed: bool, seconds: float) -> None:
         if answer.failed or (streamed and not answer.complete):
@@ -335,7 +326,7 @@ class Gateway:
         self._broken, tokens = 0, answer.tokens
         usd = tokens.usd(self._name)
         if usd is None and not self._free_of_charge:
-            self.fault = Fault("price" if tokens != Tokens() else "usage")
+            self.fault = faults.Fault("price" if tokens != Tokens() else "usage")
         self.calls.append(
             Call(
                 wire=path,
@@ -392,7 +383,7 @@ async def _serve(gateway: Gateway, listener: socket.socket, ready: threading.Eve
 
     trusted = ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE") or certifi.where())
     silence = ClientTimeout(
-        total=None, sock_connect=_CONNECT_SECONDS, sock_read=call_seconds(gateway._settings.model_kwargs)
+        total=None, sock_connect=_CONNECT_SECONDS, sock_read=faults.call_seconds(gateway._settings.model_kwargs)
     )
     app = web.Application(client_max_size=_MAX_REQUEST)
     app.router.add_route("*", "/{path:.*}", gateway.handle)

@@ -16,18 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from valve_plugin import client
-from valve_plugin.agents.faults import (
-    CALL_SECONDS,
-    ConversationRefusedError,
-    Fault,
-    advice,
-    call_seconds,
-    class_names,
-    classify_end,
-    describe_error,
-    find_fault,
-    is_unreadable_answer,
-)
+from valve_plugin.agents import faults
 from valve_plugin.agents.protocol import TRAJECTORY, RolloutReporter, RolloutResult, RolloutSpec
 from valve_plugin.agents.retry import MINI_TRIES, call_model, model_tries
 from valve_plugin.config import ROLLOUT_HEADER, SCRIPTED_MODEL, Settings
@@ -165,7 +154,7 @@ def rollout_config(spec: RolloutSpec) -> Sections:
     if merged["model"].get("model_class", "") in _LITELLM_CLASSES:
         # Otherwise the client below litellm tries each call three times without reporting it.
         merged["model"]["model_kwargs"] = {
-            "max_retries": 0, "timeout": CALL_SECONDS, **with_effort(merged["model"]["model_kwargs"])
+            "max_retries": 0, "timeout": faults.CALL_SECONDS, **with_effort(merged["model"]["model_kwargs"])
         }  # fmt: skip
     return merged
 
@@ -249,7 +238,7 @@ def solve(spec: RolloutSpec, folder: Path, reporter: RolloutReporter) -> Rollout
         tries = model_tries(spec.settings, os.environ)
         # mini's own retry loop ignores Retry-After, and retries errors for which this is useless.
         os.environ[MINI_TRIES] = "1"
-        seconds, stock = call_seconds(config["model"]["model_kwargs"]), get_model(config=config["model"])
+        seconds, stock = faults.call_seconds(config["model"]["model_kwargs"]), get_model(config=config["model"])
         model = RetryingModel(stock, tries, spec.settings.model_pause, reporter, redact, seconds)
         options = dict(config["environment"])
         if why := environment_refusal(str(options.pop("environment_class", "") or "")):
@@ -260,18 +249,18 @@ def solve(spec: RolloutSpec, folder: Path, reporter: RolloutReporter) -> Rollout
         agent = get_agent(model, environment, settings, default_type="default")
         agent.run(spec.issue, **slot_variables([spec.block]))
     except Exception as e:  # noqa: BLE001  # the rollout boundary: any error becomes this rollout's outcome
-        error, message, shown = class_names(e), str(e), describe_error(e, redact)
+        error, message, shown = faults.class_names(e), str(e), faults.describe_error(e, redact)
     finally:
         if environment is not None:
             environment.cleanup()
     last = agent.messages[-1].get("extra", {}) if agent is not None and agent.messages else {}
     status = str(last.get("exit_status", "")) or (error[0] if error else "")
-    ended, reason = classify_end(status, error, message)
+    ended, reason = faults.classify_end(status, error, message)
     model_config = getattr(model, "config", None)
     name = str(getattr(model_config, "model_name", ""))
     fault = model.fault if model and ended == "errored" else None
     if fault:
-        todo = advice(fault, name, getattr(model_config, "model_kwargs", {}), os.environ)
+        todo = faults.advice(fault, name, getattr(model_config, "model_kwargs", {}), os.environ)
         reason = one_line(f"{todo} ({shown})")
     return RolloutResult(
         ended=ended,
@@ -300,7 +289,7 @@ class RetryingModel:
         self._call = partial(
             call_model, tries=tries, first_pause=first_pause, redact=redact, seconds=seconds, on_wait=reporter.wait
         )
-        self.fault: Fault | None = None
+        self.fault: faults.Fault | None = None
         """The provider's failure that ended the last call."""
 
     def query(self, messages: list[dict[str, Any]], **arguments: Any) -> Any:
@@ -320,7 +309,7 @@ class RetryingModel:
             self._reporter.pay(sum(map(_cost, e.messages)))
             raise
         except Exception as e:
-            self.fault = find_fault(e)
+            self.fault = faults.find_fault(e)
             if self._answered and self.fault and self.fault.kind in ("request", "timeout"):
                 self._require_refusal_of_beginning(messages, e)
             raise
@@ -332,7 +321,7 @@ class RetryingModel:
         try:
             reply = self._model.query(messages, **arguments)
         except Exception as e:
-            if is_unreadable_answer(str(e)):
+            if faults.is_unreadable_answer(str(e)):
                 raise self._format_error("The answer does not have the shape of a message with tool calls.") from e
             raise
         if not isinstance(reply, dict):
@@ -354,7 +343,7 @@ class RetryingModel:
             self._reporter.pay(sum(map(_cost, e.messages)))
         except Exception:  # noqa: BLE001  # whatever it is, the provider does not answer
             return
-        raise ConversationRefusedError(describe_error(error, self._redact)) from error
+        raise faults.ConversationRefusedError(faults.describe_error(error, self._redact)) from error
 
     def _format_error(self, problem: str, reply: Mapping[str, Any] | None = None) -> Exception:
         """Return mini's error that tells the model what is wrong with its answer."""

@@ -6,20 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from valve_plugin.bank.entries import (
-    Baseline,
-    Entry,
-    EpochOpened,
-    Evaluated,
-    Judged,
-    LeftOut,
-    Opened,
-    OwnerAct,
-    PanelFixed,
-    Proposed,
-    Remeasured,
-    Taken,
-)
+from valve_plugin.bank import entries
 from valve_plugin.records import Conditions, Verdict
 from valve_plugin.words import outcome_word, plural
 
@@ -27,7 +14,7 @@ if TYPE_CHECKING:
     from valve_plugin.evidence.summary import Savings
 
 
-def words(entry: Entry, gates: Mapping[str, Savings] = {}, fallen: Mapping[str, Sequence[str]] = {}) -> str:
+def words(entry: entries.Entry, gates: Mapping[str, Savings] = {}, fallen: Mapping[str, Sequence[str]] = {}) -> str:
     """Return one sentence on what happened.
 
     Args:
@@ -35,32 +22,32 @@ def words(entry: Entry, gates: Mapping[str, Savings] = {}, fallen: Mapping[str, 
         fallen: the tasks that each accepted proposal makes worse; see `summary.fallen_by_accept`.
     """
     match entry:
-        case Opened(repo=repo):
+        case entries.Opened(repo=repo):
             return f"opened the bank of {repo}"
-        case PanelFixed(panel=panel):
+        case entries.PanelFixed(panel=panel):
             size = f"{plural(len(panel.tasks), 'task')} x {plural(panel.rollouts, 'rollout')}"
             return f"fixed a panel of {size}, margin {panel.rho}"
-        case EpochOpened():
+        case entries.EpochOpened():
             return _opened(entry)
-        case Baseline(result=result):
+        case entries.Baseline(result=result):
             agent = f" by {entry.agent}" if entry.agent else ""
             measured = f"{result.passes} of {len(result.outcomes)} panel rollouts passed"
             return f"measured the current bank{agent}: {measured}"
-        case Remeasured(result=result):
+        case entries.Remeasured(result=result):
             return f"measured the current bank again (A/A): {result.passes} of {len(result.outcomes)} rollouts passed"
-        case LeftOut():
+        case entries.LeftOut():
             return _left_out(entry)
-        case Proposed():
+        case entries.Proposed():
             return _proposed(entry)
-        case Judged(verdict=verdict):
+        case entries.Judged(verdict=verdict):
             gate = gates.get(verdict.proposal_id) if verdict.decision == "reject" else None
             worse = ", ".join(fallen.get(verdict.proposal_id, ())) if verdict.decision == "accept" else ""
             late = gate.ran - verdict.ran if gate else 0
             beside = f"; {late} more ended before the verdict stopped them" if late > 0 else ""
             return f"{brief(verdict)}{beside}{f'; {gate}' if gate else ''}{f'; worse: {worse}' if worse else ''}"
-        case Taken() | OwnerAct():
+        case entries.Taken() | entries.OwnerAct():
             return _unjudged(entry)
-        case Evaluated():
+        case entries.Evaluated():
             results = Counter(o.outcome for o in entry.outcomes)
             what = f"version {entry.version}" + (f", {entry.only[0]} {entry.only[1]} alone" if entry.only else "")
             passed = f"{results['resolved']} of {plural(len(entry.outcomes), 'rollout')} passed"
@@ -69,8 +56,8 @@ def words(entry: Entry, gates: Mapping[str, Savings] = {}, fallen: Mapping[str, 
     return type(entry).__name__
 
 
-def _unjudged(entry: Taken | OwnerAct) -> str:
-    if isinstance(entry, Taken):
+def _unjudged(entry: entries.Taken | entries.OwnerAct) -> str:
+    if isinstance(entry, entries.Taken):
         return f"took {entry.proposal_id} without a gate"
     old = [f"{kind} {name}" for kind, name in entry.removes]
     new = [f"{item.kind} {item.name}" for item in entry.items]
@@ -87,7 +74,7 @@ def _unjudged(entry: Taken | OwnerAct) -> str:
     return f"owner {what} (not judged): {entry.reason}"
 
 
-def _opened(entry: EpochOpened) -> str:
+def _opened(entry: entries.EpochOpened) -> str:
     asked = entry.conditions or Conditions()
     beyond = ", accepts repeated on fresh rollouts" if asked.confirm else ""
     beyond += f", no task {plural(asked.guard, 'pass', 'passes')} fewer" if asked.guard else ""
@@ -99,12 +86,12 @@ def _opened(entry: EpochOpened) -> str:
 
 
 def facts(
-    number: int, entry: Entry, gates: Mapping[str, Savings] = {}, fallen: Mapping[str, Sequence[str]] = {}
+    number: int, entry: entries.Entry, gates: Mapping[str, Savings] = {}, fallen: Mapping[str, Sequence[str]] = {}
 ) -> dict[str, Any]:
     """Return the entry as plain data, with its number and its sentence, and what a gate saved; see `words`."""
     from valve_plugin.codec import plain
 
-    gate = gates.get(entry.verdict.proposal_id) if isinstance(entry, Judged) else None
+    gate = gates.get(entry.verdict.proposal_id) if isinstance(entry, entries.Judged) else None
     saved = {"rollouts_saved": gate.rollouts, "usd_saved": gate.usd} if gate else {}
     return {"number": number, "words": words(entry, gates, fallen), **saved, **plain(entry)}
 
@@ -135,7 +122,7 @@ def net_passes(verdict: Verdict) -> str:
     return _signed(low) if low == high else f"{_signed(low)} to {_signed(high)}"
 
 
-def _left_out(entry: LeftOut) -> str:
+def _left_out(entry: entries.LeftOut) -> str:
     what = f"measured the panel without {entry.without[0]} {entry.without[1]}"
     if not entry.outcomes:
         return f"{what}: it changes no context there"
@@ -148,7 +135,7 @@ def _signed(number: int) -> str:
     return f"{number:+}" if number else "0"
 
 
-def _proposed(entry: Proposed) -> str:
+def _proposed(entry: entries.Proposed) -> str:
     proposal = entry.proposal
     results = Counter(note.outcome for note in entry.attempts)
     seen = ", ".join(f"{n} {outcome_word(outcome)}" for outcome, n in sorted(results.items()))

@@ -16,20 +16,8 @@ from pathlib import Path
 
 from msgspec import UnsetType
 
-from valve_plugin.bank import ledger, moves
-from valve_plugin.bank.entries import (
-    FAILED_AGAIN,
-    UNREACHED,
-    Baseline,
-    Entry,
-    Evaluated,
-    Judged,
-    LeftOut,
-    PanelFixed,
-    Proposed,
-    Remeasured,
-    sets_aside,
-)
+from valve_plugin import records
+from valve_plugin.bank import entries, ledger, moves
 from valve_plugin.bank.replay import Replay
 from valve_plugin.bank.store import BankStore, LedgerState
 from valve_plugin.bank.verify import BankFinding, verify
@@ -50,18 +38,6 @@ from valve_plugin.gate.plan import (
     reaches,
     screen_context,
 )
-from valve_plugin.records import (
-    Bank,
-    Context,
-    Merge,
-    PanelOutcome,
-    PanelTask,
-    Record,
-    Suppressed,
-    Task,
-    Verdict,
-    is_owners,
-)
 from valve_plugin.retrieval import contexts
 from valve_plugin.tasks import task_set
 from valve_plugin.theory import panel_order
@@ -69,7 +45,7 @@ from valve_plugin.theory import panel_order
 _SETTINGS = "were the settings (top_principles, top_skills), the task set or the retrieval plugin different?"
 
 
-class Receipt(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Receipt(records.Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The result of a recomputation."""
 
     recomputed: dict[str, int]
@@ -85,26 +61,26 @@ class _LedgerReader(LedgerState):
     """The ledger up to one line, and counts of the checks."""
 
     settings: Settings
-    tasks: list[Task] | None
+    tasks: list[records.Task] | None
     """Tasks of the task set; None if it is not here."""
     retrieve: Retrieve
     taught: bool
     replayed: Replay = field(default_factory=lambda: Replay(trusting=True))  # `verify` was first
-    seen: list[Entry] = field(default_factory=list)
-    left_out: set[Merge | Suppressed] = field(default_factory=set)
+    seen: list[entries.Entry] = field(default_factory=list)
+    left_out: set[records.Merge | records.Suppressed] = field(default_factory=set)
     """Every duplicate so far."""
     count: Counter[str] = field(default_factory=lambda: Counter(verdicts=0, contexts=0, duplicates=0))
     missing: Counter[str] = field(default_factory=Counter)
 
     @cached_property
-    def by_id(self) -> dict[str, Task]:
+    def by_id(self) -> dict[str, records.Task]:
         return {task.instance_id: task for task in self.tasks or ()}
 
     @property
     def state(self) -> Replay:
         return self.replayed
 
-    def context(self, settings: Settings, bank: Bank, task: Task) -> Context:
+    def context(self, settings: Settings, bank: records.Bank, task: records.Task) -> records.Context:
         """Return what a bank gives for a task."""
         return self.retrieve(settings=settings, bank=bank, task_id=task.instance_id, issue=task.problem_statement)
 
@@ -119,7 +95,7 @@ class _LedgerReader(LedgerState):
             self.missing[f"measurements with contexts from embedding {panel.embedding!r}, which is not here"] += 1
             return None
 
-    def measured_panel(self, rollouts: int) -> tuple[Settings, list[Task]] | None:
+    def measured_panel(self, rollouts: int) -> tuple[Settings, list[records.Task]] | None:
         """Return settings and tasks of a panel measurement, or None (counted as missing) if they are not here."""
         settings = self.panel_settings()
         if settings is None:
@@ -168,37 +144,37 @@ def examine(path: Path, tasks: str = "", retrieve: Retrieve = contexts.retrieve,
     )
 
 
-def _entry_problems(reader: _LedgerReader, entry: Entry) -> Iterator[str]:
+def _entry_problems(reader: _LedgerReader, entry: entries.Entry) -> Iterator[str]:
     """Yield what differs from an entry when it is recomputed. `verify` has already recomputed the verdicts."""
-    if isinstance(entry, Proposed):
+    if isinstance(entry, entries.Proposed):
         yield from _item_problems(reader, entry)
         yield from _aside_problems(reader, entry)
         yield from _attempt_problems(reader, entry)
-    elif isinstance(entry, PanelFixed):
+    elif isinstance(entry, entries.PanelFixed):
         yield from _content_problems(reader, entry.panel.tasks)
-    elif isinstance(entry, Evaluated):
+    elif isinstance(entry, entries.Evaluated):
         yield from _content_problems(reader, entry.holdout)
         yield from _reading_problems(reader, entry)
-    elif isinstance(entry, Baseline | Remeasured):
+    elif isinstance(entry, entries.Baseline | entries.Remeasured):
         if known := reader.measured_panel(len(entry.result.outcomes)):
             reader.count["contexts"] += len(known[1])
             plan = baseline_plan(known[0], reader, known[1], reader.retrieve)
             yield from _rollout_problems(entry.result.outcomes, plan)
-    elif isinstance(entry, LeftOut):
+    elif isinstance(entry, entries.LeftOut):
         yield from _left_out_problems(reader, entry)
-    elif isinstance(entry, Judged):
+    elif isinstance(entry, entries.Judged):
         reader.count["verdicts"] += 1
         yield from _verdict_problems(reader, entry.verdict)
 
 
-def _item_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:
+def _item_problems(reader: _LedgerReader, entry: entries.Proposed) -> Iterator[str]:
     """Check that a proposal's items were new to the bank, that its duplicates repeat the item they name, and passes."""
     proposal = entry.proposal
     reader.count["duplicates"] += len(proposal.items)
-    exact = is_owners(proposal.task_id)
+    exact = records.is_owners(proposal.task_id)
     if sort_duplicates(proposal.items, reader.bank, proposal.removed, exact=exact) != (proposal.items, (), ()):
         yield f"proposal {proposal.id} has an item that is a duplicate, or has the name, of an item in the bank"
-    duplicates: list[Merge | Suppressed] = [*proposal.merges, *proposal.suppressed]
+    duplicates: list[records.Merge | records.Suppressed] = [*proposal.merges, *proposal.suppressed]
     for left in duplicates:
         if left in reader.left_out:
             continue  # copied from the earlier proposal that this one replaces, and checked there
@@ -207,7 +183,7 @@ def _item_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:
             reader.missing["duplicates (older ledgers do not contain their text)"] += 1
             continue
         reader.count["duplicates"] += 1
-        twin = left.name if isinstance(left, Merge) else left.duplicate_of
+        twin = left.name if isinstance(left, records.Merge) else left.duplicate_of
         own = [item for item in proposal.items if item.key == (left.kind, twin)]
         _, merges, suppressed = sort_duplicates([*own, left.item], reader.bank, proposal.removed, exact=exact)
         if left not in (*merges, *suppressed):
@@ -225,13 +201,13 @@ def _item_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:
                 yield f"{item.kind} {item.name!r} says that {said} source attempts passed, but {of} did"
 
 
-def _attempt_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:
+def _attempt_problems(reader: _LedgerReader, entry: entries.Proposed) -> Iterator[str]:
     """Check the contexts of a proposal's source attempts, if their task is in the task set.
 
     The choice of attempts and their outcomes are only in the ledger, so they cannot be checked.
     """
     reader.missing["source attempts of proposals (their choice, numbers and outcomes)"] += len(entry.attempts)
-    screened = reader.state.proposals.get(sets_aside(entry, FAILED_AGAIN))
+    screened = reader.state.proposals.get(entries.sets_aside(entry, entries.FAILED_AGAIN))
     for note in entry.attempts:
         task = None if reader.taught else reader.by_id.get(note.task_id)
         if task is None:
@@ -250,20 +226,20 @@ def _attempt_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:
             yield f"an attempt at {note.task_id} had context {recorded}, recomputed: {context.hash[:12]}; {_SETTINGS}"
 
 
-def _aside_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:
+def _aside_problems(reader: _LedgerReader, entry: entries.Proposed) -> Iterator[str]:
     """Check that no panel task retrieves what was set aside for that reason, and that a failed screen failed."""
-    screened = reader.state.proposals.get(sets_aside(entry, FAILED_AGAIN))
+    screened = reader.state.proposals.get(entries.sets_aside(entry, entries.FAILED_AGAIN))
     *passed, last = [(n.task_id, n.outcome == "resolved") for n in entry.attempts] or [("", False)]
     if screened and (set(passed) - {(screened.task_id, True)} or last != (screened.task_id, False)):
         yield f"proposal {screened.id} was set aside, but its attempts do not end with their first failure at its task"
-    known = reader.state.proposals.get(sets_aside(entry, UNREACHED))
+    known = reader.state.proposals.get(entries.sets_aside(entry, entries.UNREACHED))
     if known and (found := reader.measured_panel(0)):
         settings, tasks = found
         if reaches(settings, reader.bank, tasks, known, reader.retrieve):
             yield f"proposal {known.id} was set aside, but panel tasks retrieve it; {_SETTINGS}"
 
 
-def _content_problems(reader: _LedgerReader, pinned: Sequence[PanelTask]) -> Iterator[str]:
+def _content_problems(reader: _LedgerReader, pinned: Sequence[records.PanelTask]) -> Iterator[str]:
     """Check that panel or holdout tasks are those of the task set."""
     for pin in pinned:
         task = reader.by_id.get(pin.instance_id)
@@ -272,7 +248,7 @@ def _content_problems(reader: _LedgerReader, pinned: Sequence[PanelTask]) -> Ite
             yield f"{pin.instance_id} has content {pin.content_hash[:12]}, but {now}; is it another task set?"
 
 
-def _reading_problems(reader: _LedgerReader, entry: Evaluated) -> Iterator[str]:
+def _reading_problems(reader: _LedgerReader, entry: entries.Evaluated) -> Iterator[str]:
     """Check the contexts of a reading of the holdout. Its outcomes are only in the ledger."""
     settings, bank = reader.panel_settings(), reader.state.banks[entry.version]
     if settings is None:
@@ -293,7 +269,7 @@ def _reading_problems(reader: _LedgerReader, entry: Evaluated) -> Iterator[str]:
             return
 
 
-def _verdict_problems(reader: _LedgerReader, verdict: Verdict) -> Iterator[str]:
+def _verdict_problems(reader: _LedgerReader, verdict: records.Verdict) -> Iterator[str]:
     """Check the contexts and numbers of a gate's rollouts, and how many judged contexts are in use after an accept."""
     outcomes = (*verdict.outcomes, *(verdict.confirming or ()))
     state = reader.state
@@ -318,7 +294,7 @@ def _verdict_problems(reader: _LedgerReader, verdict: Verdict) -> Iterator[str]:
         yield f"deployed is {verdict.deployed}, but {deployed} panel tasks get the judged context"
 
 
-def _left_out_problems(reader: _LedgerReader, entry: LeftOut) -> Iterator[str]:
+def _left_out_problems(reader: _LedgerReader, entry: entries.LeftOut) -> Iterator[str]:
     """Check which panel tasks an item changes, and the contexts and numbers of their rollouts without it."""
     found = reader.measured_panel(len(entry.outcomes))
     if found is None:
@@ -332,7 +308,7 @@ def _left_out_problems(reader: _LedgerReader, entry: LeftOut) -> Iterator[str]:
     yield from _rollout_problems(entry.outcomes, plan)
 
 
-def _rollout_problems(outcomes: Sequence[PanelOutcome], plan: Plan) -> Iterator[str]:
+def _rollout_problems(outcomes: Sequence[records.PanelOutcome], plan: Plan) -> Iterator[str]:
     """Yield the first rollout with a wrong context or number; one is enough."""
     cells = {c.task.instance_id: (c.context.hash, c.ordinal) for c in reversed(plan.cells)}  # each task's first
     seen: Counter[str] = Counter()
@@ -347,7 +323,7 @@ def _rollout_problems(outcomes: Sequence[PanelOutcome], plan: Plan) -> Iterator[
         seen[o.task_id] += 1
 
 
-def _tasks(store: BankStore, given: str) -> list[Task] | None:
+def _tasks(store: BankStore, given: str) -> list[records.Task] | None:
     where = given or store.settings().tasks or store.local.recall("tasks")
     try:
         return list(task_set.load(task_set.find(where)).tasks) if where else None

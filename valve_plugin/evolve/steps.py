@@ -15,64 +15,20 @@ import pluggy
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from valve_plugin import __version__
+from valve_plugin import __version__, errors, events
 from valve_plugin.agents.retry import listen_to_waits
-from valve_plugin.bank import moves
-from valve_plugin.bank.entries import (
-    FAILED_AGAIN,
-    AttemptNote,
-    DecisionEntry,
-    Entry,
-    Judged,
-    Proposed,
-    Taken,
-    undecided,
-    why_aside,
-)
+from valve_plugin.bank import entries, moves
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest, digest_bytes
 from valve_plugin.config import Settings
-from valve_plugin.errors import (
-    BankError,
-    BudgetError,
-    InfrastructureError,
-    PluginError,
-    StaleVerdictError,
-    TaskError,
-    UnjudgedError,
-)
-from valve_plugin.events import (
-    AttemptFinished,
-    Event,
-    ExtractionStarted,
-    ModelCalled,
-    ProposalAccepted,
-    ProposalRecorded,
-    ProposalTaken,
-    RolloutFinished,
-    RolloutUnused,
-    ScreenStarted,
-    TaskFinished,
-    TaskStarted,
-    VerdictReached,
-    VerdictStale,
-    event_of,
-)
 from valve_plugin.evidence.evaluations import step_tasks
 from valve_plugin.evidence.summary import fallen_by_accept, verdict_lines
 from valve_plugin.evolve.speculation import Extraction, Key, Prospect, Speculation, Waste, Work, key_of
 from valve_plugin.extract import ask
 from valve_plugin.extract.digest import digests
 from valve_plugin.extract.duplicates import fit
+from valve_plugin.gate import plan
 from valve_plugin.gate.panel_run import rollout_facts, run_durably
-from valve_plugin.gate.plan import (
-    PlannedRollout,
-    fixed_panel,
-    panel_settings,
-    panel_tasks,
-    reaches,
-    screen_context,
-)
 from valve_plugin.plugins import send
 from valve_plugin.records import Attempt, Bank, Context, Outcome, Proposal, Source, Task, Verdict
 from valve_plugin.rollouts.attempt import rollout_key
@@ -105,7 +61,7 @@ class Steps:
     def __init__(self, manager: pluggy.PluginManager, store: BankStore, settings: Settings) -> None:
         self.hook = manager.hook
         self.store = store
-        settings = panel_settings(settings, fixed_panel(store))
+        settings = plan.panel_settings(settings, plan.fixed_panel(store))
         self.settings = replace(settings, attempts=settings.attempts or ATTEMPTS)
         self.guard = Guard(self.hook.valve_attempt, limits_of(settings), observe=self._tell)
         self.ahead = Speculation(self._early, settings.workers, settings.speculate)
@@ -137,7 +93,7 @@ class Steps:
             self._take = None
             for cell in self.ahead.unasked:  # what was paid is told, whatever becomes of it
                 if key_of(cell) not in self._told and (unused := self.journaled(cell)):
-                    self._tell(RolloutUnused(**rollout_facts(unused)))
+                    self._tell(events.RolloutUnused(**rollout_facts(unused)))
             if (waste := self.ahead.waste) != Waste():
                 self.store.local.write_telemetry("speculation", waste._asdict())
 
@@ -153,7 +109,7 @@ class Steps:
             if mixed >= self.settings.max_mixed:
                 return
             title = _named([stream[number]]).get(ids[number], "")
-            self._tell(TaskStarted(task_id=ids[number], title=title, position=number + 1, of=len(ids)))
+            self._tell(events.TaskStarted(task_id=ids[number], title=title, position=number + 1, of=len(ids)))
             self._go_on(number)
             yield stream[number]
 
@@ -167,10 +123,10 @@ class Steps:
         context: Context | None = self.hook.valve_retrieve(settings=settings, bank=bank, task_id=task_id, issue=issue)
         return _answered(context, "valve_retrieve")
 
-    def cells(self, task: Task, context: Context, number: int = 0) -> list[PlannedRollout]:
+    def cells(self, task: Task, context: Context, number: int = 0) -> list[plan.PlannedRollout]:
         """Return the planned attempts at a task with a context, each with its ordinal."""
         first = self.store.state.ordinals.get((task.instance_id, context.hash), 0)
-        return [PlannedRollout(task, context, first + n) for n in range(number or self.settings.attempts)]
+        return [plan.PlannedRollout(task, context, first + n) for n in range(number or self.settings.attempts)]
 
     def attempt(self, task: Task, context: Context) -> list[Attempt]:
         """Run all attempts at a task, and count the context's items as used.
@@ -183,19 +139,19 @@ class Steps:
         self.store.local.count_use(context)
         passed = sum(a.outcome == "resolved" for a in attempts)
         title = _named([task]).get(task.instance_id, "")
-        self._tell(TaskFinished(task_id=task.instance_id, title=title, passed=passed, attempts=len(attempts)))
+        self._tell(events.TaskFinished(task_id=task.instance_id, title=title, passed=passed, attempts=len(attempts)))
         return attempts
 
-    def _attempts(self, cells: Sequence[PlannedRollout], last: Callable[[Attempt], bool]) -> list[Attempt]:
+    def _attempts(self, cells: Sequence[plan.PlannedRollout], last: Callable[[Attempt], bool]) -> list[Attempt]:
         """Run attempts at one task, to the last that counts, whatever became of those after it; raises as `attempt`."""
         found: dict[Any, Attempt] = {}
-        stopped: BudgetError | None = None
+        stopped: errors.BudgetError | None = None
         with Workers(min(self.settings.workers, len(cells))) as executor:
             jobs = [executor.submit(partial(self.ahead.first, cell, self._durable)) for cell in cells]
             try:
                 for job, attempt in iterate_results(jobs):
                     found[job] = self._finished(attempt)
-            except BudgetError as e:
+            except errors.BudgetError as e:
                 stopped = e
         ended = [found[job] for job in takewhile(lambda j: j in found and found[j].outcome != "errored", jobs)]
         if number := next((n for n, a in enumerate(ended, 1) if last(a)), 0):
@@ -207,7 +163,7 @@ class Steps:
         attempts = list(found.values())
         lost = [a for a in attempts if a.outcome == "errored"]
         if lost:
-            raise InfrastructureError(
+            raise errors.InfrastructureError(
                 f"{len(lost)} of {plural(len(attempts), 'attempt')} at {lost[0].task_id} hit a failure of host or "
                 f"provider ({lost[0].reason}); the run pauses, and its next start retries only those"
             )
@@ -221,7 +177,8 @@ class Steps:
     def extract(self, issue: str, attempts: Sequence[Attempt]) -> Proposal:
         """Contrast the attempts into a proposal."""
         self.guard.left()
-        self._tell(ExtractionStarted(task_id=attempts[0].task_id, attempts=len(attempts)))  # a call may take minutes
+        # a call may take minutes
+        self._tell(events.ExtractionStarted(task_id=attempts[0].task_id, attempts=len(attempts)))
         work = self.extraction(issue, attempts)
         done = self.ahead.first(work, self._reflect)
         self._extracted.pop(work.key, None)  # the ledger will have it
@@ -255,7 +212,7 @@ class Steps:
         for call in calls:
             self.guard.spend(call.cost_usd or 0.0, 0)
             self.store.local.write_telemetry("calls", call.facts)
-            self._tell(ModelCalled(**call.facts))
+            self._tell(events.ModelCalled(**call.facts))
         answers = [{"for": call.source, "model": call.model, "answer": call.answer} for call in calls]
         done = Extracted(_answered(proposal, "valve_extract"), answers)
         self.store.local.extraction_put(work.key, done)
@@ -275,11 +232,12 @@ class Steps:
         shared = replace(proposal, withheld=tuple(replace(w, item=None, reason=UNSET) for w in proposal.withheld))
         self.store.local.keep_answers(shared.id, self._answers)
         self._answers = ()
-        before, entry = waiting(self.store), Proposed(proposal=shared, attempts=tuple(map(attempt_note, attempts)))
+        before = waiting(self.store)
+        entry = entries.Proposed(proposal=shared, attempts=tuple(map(attempt_note, attempts)))
         self.store.append(entry)
-        left = before.items if before and why_aside(entry) else ()
+        left = before.items if before and entries.why_aside(entry) else ()
         self._tell(
-            ProposalRecorded(
+            events.ProposalRecorded(
                 task_id=shared.task_id,
                 proposal_id=shared.id,
                 items=tuple(f"{i.kind}: {i.name}" for i in shared.items),
@@ -287,7 +245,7 @@ class Steps:
                 merges=len(shared.merges),
                 suppressed=len(shared.suppressed),
                 withheld=len(shared.withheld),
-                reason=why_aside(entry) or shared.reason,
+                reason=entries.why_aside(entry) or shared.reason,
                 aside=tuple(f"{i.kind}: {i.name}" for i in left),
             )
         )
@@ -309,7 +267,7 @@ class Steps:
             self.record(fresh)  # it replaces the old one; if it is empty, the next proposal follows
         return None
 
-    def screening(self, proposal: Proposal) -> list[PlannedRollout]:
+    def screening(self, proposal: Proposal) -> list[plan.PlannedRollout]:
         """Return the attempts that screen a proposal: at the task it was learned from, with it (`screen_context`).
 
         None in the paper's protocol, where no query is left, and for what was not learned from attempts at a task of
@@ -323,14 +281,17 @@ class Steps:
         if not fresh or not self.settings.screen or not proposal.items:
             return []
         made = [e for e in _proposals(self.store) if e.proposal.task_id == name]
-        asked = {e.verdict.proposal_id for e in self.store.entries() if isinstance(e, Judged)}
+        asked = {e.verdict.proposal_id for e in self.store.entries() if isinstance(e, entries.Judged)}
         attempted = any(n.task_id == name for e in made for n in e.attempts)
-        task, panel = self.tasks().get(name), panel_tasks(fixed_panel(self.store), list(self.tasks().values()))
+        task, panel = (
+            self.tasks().get(name),
+            plan.panel_tasks(plan.fixed_panel(self.store), list(self.tasks().values())),
+        )
         if task is None or task in panel or asked & {e.proposal.id for e in made} or not attempted:
             return []
         settings, bank, retrieve = self.settings, self.store.bank, self._retrieve
-        given = screen_context(settings, bank, task, proposal, retrieve)
-        changed = given.hash != self.retrieve(task).hash and reaches(settings, bank, panel, proposal, retrieve)
+        given = plan.screen_context(settings, bank, task, proposal, retrieve)
+        changed = given.hash != self.retrieve(task).hash and plan.reaches(settings, bank, panel, proposal, retrieve)
         return self.cells(task, given, settings.screen) if changed else []
 
     def screened(self, proposal: Proposal) -> bool:
@@ -343,16 +304,16 @@ class Steps:
         """
         cells = self.screening(proposal)
         if cells:
-            self._tell(ScreenStarted(task_id=proposal.task_id, proposal_id=proposal.id, attempts=len(cells)))
+            self._tell(events.ScreenStarted(task_id=proposal.task_id, proposal_id=proposal.id, attempts=len(cells)))
         done: list[Attempt] = []
         while cells[len(done) :]:
             done += self._attempts(cells[len(done) :][: self.settings.workers], lambda a: a.outcome == "unresolved")
             if done[-1].outcome == "unresolved":
-                self.record(aside(proposal, FAILED_AGAIN), done)
+                self.record(aside(proposal, entries.FAILED_AGAIN), done)
                 return False
         return True
 
-    def validate(self, proposal: Proposal) -> DecisionEntry | None:
+    def validate(self, proposal: Proposal) -> entries.DecisionEntry | None:
         """Screen it, then ask the gate. What fails its screen or no panel task retrieves is set aside: then None.
 
         That uses no query: neither depends on an outcome of the panel, so nobody learns anything about it.
@@ -370,18 +331,20 @@ class Steps:
                 observe=self._observe,
                 account=self,
             )
-        except UnjudgedError as e:
+        except errors.UnjudgedError as e:
             self.store.refresh()  # the gate may have added the baseline
             self.record(aside(proposal, str(e)))
             return None
-        except BudgetError as e:  # its message names the part of the budget that the gate had; the person set the whole
+        except (
+            errors.BudgetError
+        ) as e:  # its message names the part of the budget that the gate had; the person set the whole
             raise self.guard.used_up() from e
         verdict = _answered(answer, "valve_validate")
         self.store.refresh()  # the gate may have added the baseline
         after = moves.apply(self.store.bank, proposal) if verdict.decision == "accept" else self.store.bank
-        return Judged(verdict=verdict, bank_after=after.hash)
+        return entries.Judged(verdict=verdict, bank_after=after.hash)
 
-    def commit(self, proposal: Proposal, decision: DecisionEntry) -> None:
+    def commit(self, proposal: Proposal, decision: entries.DecisionEntry) -> None:
         """Write the decision to the ledger. A stale decision is dropped, and its proposal stays pending.
 
         Raises:
@@ -390,8 +353,8 @@ class Steps:
         try:
             if decision != self._last_entry():
                 self.store.append(decision)
-        except StaleVerdictError as e:
-            self._tell(VerdictStale(proposal_id=proposal.id, reason=str(e)))
+        except errors.StaleVerdictError as e:
+            self._tell(events.VerdictStale(proposal_id=proposal.id, reason=str(e)))
             return
         self._go_on()
         about: dict[str, Any] = {
@@ -399,18 +362,18 @@ class Steps:
             "task_id": proposal.task_id,
             "version": self.store.bank.version,
         }
-        if isinstance(decision, Taken):
-            self._tell(ProposalTaken(**about))
+        if isinstance(decision, entries.Taken):
+            self._tell(events.ProposalTaken(**about))
             return
         verdict = decision.verdict
         worse = fallen_by_accept(self.store.entries()).get(proposal.id, ()) if verdict.decision == "accept" else ()
         names = _named(self.panel_members()) if worse else {}
         self._tell(_verdict_event(verdict, worse=tuple(put_names(line, names) for line in worse), **about))
         if verdict.decision == "accept":
-            self._tell(ProposalAccepted(**about))
+            self._tell(events.ProposalAccepted(**about))
         if verdict.decision == "indecisive":
             lost = sum(o.outcome == "errored" for o in verdict.measured)
-            raise InfrastructureError(
+            raise errors.InfrastructureError(
                 f"the verdict about {proposal.id} hangs on {plural(lost, 'errored rollout')}; the bank stays, "
                 "and the run pauses: its next start retries only those"
             )
@@ -418,10 +381,10 @@ class Steps:
     def _finished(self, attempt: Attempt) -> Attempt:
         self.store.local.use(attempt)  # an idle worker may have made it
         self._told.add((attempt.task_id, attempt.context_hash, attempt.ordinal))
-        self._tell(AttemptFinished(**rollout_facts(attempt), replayed=not self.guard.ran(attempt)))
+        self._tell(events.AttemptFinished(**rollout_facts(attempt), replayed=not self.guard.ran(attempt)))
         return attempt
 
-    def _durable(self, cell: PlannedRollout) -> Attempt:
+    def _durable(self, cell: plan.PlannedRollout) -> Attempt:
         return self._noted(cell, run_durably(self.guard, self.store.local, self.settings, cell, "evolve", self._tell))
 
     def _early(self, work: Work) -> Attempt | Extracted:
@@ -433,12 +396,12 @@ class Steps:
         done = run_durably(self.guard.once, self.store.local, self.settings, work, source, self._tell, early=True)
         return self._noted(work, done)
 
-    def _noted(self, cell: PlannedRollout, attempt: Attempt) -> Attempt:
+    def _noted(self, cell: plan.PlannedRollout, attempt: Attempt) -> Attempt:
         if attempt.outcome in ("resolved", "unresolved"):
             self._outcomes[key_of(cell)] = attempt.outcome
         return attempt
 
-    def known(self, cell: PlannedRollout, key: Key) -> Outcome | None:
+    def known(self, cell: plan.PlannedRollout, key: Key) -> Outcome | None:
         """Return the outcome of a rollout, of this key, that has ended; None if it has not, or errored."""
         if key not in self._outcomes:
             self._outcomes[key] = None
@@ -446,14 +409,14 @@ class Steps:
                 self._noted(cell, found)
         return self._outcomes[key]
 
-    def journaled(self, cell: PlannedRollout) -> Attempt | None:
+    def journaled(self, cell: plan.PlannedRollout) -> Attempt | None:
         """Return a rollout that has ended, or None."""
         return self.store.local.journal_get(rollout_key(self.settings, *cell))
 
     def panel_members(self) -> Sequence[Task]:
         """Return the panel's tasks."""
         if not self._members:
-            self._members = panel_tasks(fixed_panel(self.store), list(self.tasks().values()))
+            self._members = plan.panel_tasks(plan.fixed_panel(self.store), list(self.tasks().values()))
         return self._members
 
     def tasks(self) -> Mapping[str, Task]:
@@ -478,10 +441,10 @@ class Steps:
             self._outcomes.pop(key, None)  # its ordinal is used, so nobody will look for it again
         return used
 
-    def _observe(self, event: Event | str, data: Mapping[str, Any] | None = None) -> None:
+    def _observe(self, event: events.Event | str, data: Mapping[str, Any] | None = None) -> None:
         """Pass on an event of the gate; a plugin may give it as name and data."""
-        event = event_of(event, data or {}) if isinstance(event, str) else event
-        if isinstance(event, RolloutFinished) and event.outcome in ("resolved", "unresolved"):
+        event = events.event_of(event, data or {}) if isinstance(event, str) else event
+        if isinstance(event, events.RolloutFinished) and event.outcome in ("resolved", "unresolved"):
             self._outcomes[event.task_id, event.context_hash, event.ordinal] = event.outcome
         self._tell(event)
 
@@ -501,9 +464,9 @@ class Steps:
 
     def finished(self, cells: Sequence[tuple[Task, Context, int]]) -> Iterator[tuple[Attempt, bool]]:
         """Yield what idle workers finish of a gate's rollouts; see `hookspecs.Account`."""
-        for cell in self.ahead.finished([PlannedRollout(*cell) for cell in cells], self.known):
+        for cell in self.ahead.finished([plan.PlannedRollout(*cell) for cell in cells], self.known):
             if (attempt := self.journaled(cell)) is None:  # though its outcome is known
-                raise TaskError(
+                raise errors.TaskError(
                     f"{cell[0].instance_id}: the task changed while the run went on; put its task set back as it was, "
                     "and start the run again: nothing is lost"
                 )
@@ -511,10 +474,10 @@ class Steps:
             self._told.add(key_of(cell))
             yield attempt, not self.guard.ran(attempt)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: events.Event) -> None:
         send(self.hook, event)
 
-    def _last_entry(self) -> Entry:
+    def _last_entry(self) -> entries.Entry:
         *_, last = self.store.entries()
         return last
 
@@ -525,15 +488,17 @@ class Ungated(Steps):
     Source: sec:exp-setup ("VALVE without validation").
     """
 
-    def validate(self, proposal: Proposal) -> DecisionEntry:
+    def validate(self, proposal: Proposal) -> entries.DecisionEntry:
         """Accept it without asking the gate."""
         before = self.store.bank
-        return Taken(proposal_id=proposal.id, bank_hash=before.hash, bank_after=moves.apply(before, proposal).hash)
+        return entries.Taken(
+            proposal_id=proposal.id, bank_hash=before.hash, bank_after=moves.apply(before, proposal).hash
+        )
 
 
 def waiting(store: BankStore) -> Proposal | None:
     """Return the oldest undecided proposal, or None."""
-    return next(iter(undecided(store.entries())), None)
+    return next(iter(entries.undecided(store.entries())), None)
 
 
 def aside(proposal: Proposal, reason: str) -> Proposal:
@@ -541,8 +506,8 @@ def aside(proposal: Proposal, reason: str) -> Proposal:
     return Proposal(task_id=proposal.task_id, reason=f"{proposal.id} {reason}")
 
 
-def _verdict_event(verdict: Verdict, **about: Any) -> VerdictReached:
-    return VerdictReached(
+def _verdict_event(verdict: Verdict, **about: Any) -> events.VerdictReached:
+    return events.VerdictReached(
         **about,
         decision=verdict.decision,
         current_passes=verdict.current_passes,
@@ -561,7 +526,7 @@ def _named(tasks: Sequence[Task]) -> dict[str, str]:
 
 def _answered(value: T | None, step: str) -> T:
     if value is None:
-        raise PluginError(f"no plugin answered {step}; is `valve` among the plugins of this run?")
+        raise errors.PluginError(f"no plugin answered {step}; is `valve` among the plugins of this run?")
     return value
 
 
@@ -574,9 +539,9 @@ def mixed(attempts: Sequence[Attempt]) -> bool:
     return 0 < passed < len(attempts)
 
 
-def attempt_note(attempt: Attempt) -> AttemptNote:
+def attempt_note(attempt: Attempt) -> entries.AttemptNote:
     """Return the ledger's note about an attempt from which a proposal was extracted."""
-    return AttemptNote(
+    return entries.AttemptNote(
         task_id=attempt.task_id,
         ordinal=attempt.ordinal,
         outcome=attempt.outcome,
@@ -589,7 +554,7 @@ def kept_trajectory(store: BankStore, attempt: Attempt) -> bytes:
     """Return the stored trajectory of an attempt, or b"" if it is lost (patch and outcome remain usable)."""
     try:
         return store.local.trajectory(attempt)
-    except BankError:
+    except errors.BankError:
         return b""
 
 
@@ -604,5 +569,5 @@ def mixed_tasks(store: BankStore, ids: Sequence[str]) -> set[str]:
     return {task for e in _proposals(store) for task in step_tasks(e)} & set(ids)
 
 
-def _proposals(store: BankStore) -> Iterator[Proposed]:
-    return (e for e in store.entries() if isinstance(e, Proposed))
+def _proposals(store: BankStore) -> Iterator[entries.Proposed]:
+    return (e for e in store.entries() if isinstance(e, entries.Proposed))

@@ -10,16 +10,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple
 
 from valve_plugin import client, schemas
-from valve_plugin.agents.faults import (
-    CALL_SECONDS,
-    UnreadableReplyError,
-    advice,
-    call_seconds,
-    class_names,
-    classify_end,
-    describe_error,
-    find_fault,
-)
+from valve_plugin.agents import faults
 from valve_plugin.agents.mini import with_effort
 from valve_plugin.agents.retry import call_model, model_tries
 from valve_plugin.config import Settings
@@ -89,7 +80,7 @@ def ask(
         InfrastructureError: anything else went wrong on the way.
     """
     litellm = client.client()
-    arguments: dict[str, Any] = {"timeout": CALL_SECONDS, "max_retries": 0, **with_effort(settings.model_kwargs)}
+    arguments: dict[str, Any] = {"timeout": faults.CALL_SECONDS, "max_retries": 0, **with_effort(settings.model_kwargs)}
     if "response_format" not in arguments and client.takes_schema(model):
         wanted = {"name": schema, "schema": schemas.load(schema)}
         arguments["response_format"] = {"type": "json_schema", "json_schema": wanted}
@@ -105,7 +96,7 @@ def ask(
                 raise
             response = litellm.completion(model=model, messages=messages, **arguments)
         if not response.choices:
-            raise UnreadableReplyError("the reply has no choices")
+            raise faults.UnreadableReplyError("the reply has no choices")
         content = response.choices[0].message.content
         if (calls := _CALLS.get()) is not None:
             seconds = round(time.monotonic() - started, 3)
@@ -113,7 +104,7 @@ def ask(
         return content
 
     redact = Redactor.of(os.environ, config=settings.model_kwargs)
-    tries, seconds = model_tries(settings, os.environ), call_seconds(arguments)
+    tries, seconds = model_tries(settings, os.environ), faults.call_seconds(arguments)
     try:
         answer = call_model(answered, tries=tries, first_pause=settings.model_pause, redact=redact, seconds=seconds)
     except Exception as e:
@@ -134,11 +125,11 @@ def _call_error(
 
     litellm wraps the errors of each provider differently, so an unknown error counts as the provider's.
     """
-    ended, reason = classify_end("", class_names(error), str(error))
+    ended, reason = faults.classify_end("", faults.class_names(error), str(error))
     if ended == "unresolved":
         return ModelOutputError(f"the model did not answer: {type(error).__name__}")
-    fault = find_fault(error)
+    fault = faults.find_fault(error)
     if fault:
-        todo = advice(fault, model, settings.model_kwargs, os.environ)
-        reason = f"{todo} ({describe_error(error, redact)})" if todo else reason
+        todo = faults.advice(fault, model, settings.model_kwargs, os.environ)
+        reason = f"{todo} ({faults.describe_error(error, redact)})" if todo else reason
     return InfrastructureError(f"the extraction call to {model} failed: {reason}; the run pauses, nothing is lost")

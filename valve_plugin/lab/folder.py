@@ -15,18 +15,10 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from valve_plugin import config
 from valve_plugin.bank import ledger
 from valve_plugin.bank.entries import Entry, Evaluated
 from valve_plugin.codec import canonical, convert, decode, digest, parse_toml, plain, pretty
-from valve_plugin.config import (
-    FILE_NAME,
-    NEVER_FROM_FILE,
-    SAMPLING,
-    SCRIPTED_MODEL,
-    changed_settings,
-    resolve,
-    to_toml,
-)
 from valve_plugin.errors import BankNotFoundError, ConfigError, RecordError
 from valve_plugin.evidence.evaluations import evaluated_checkpoints
 from valve_plugin.files import make_dir, read_limited, read_regular, write_atomic
@@ -178,7 +170,7 @@ def read(path: Path) -> Experiment:
         if reserved := [setting for setting in _RESERVED if setting in layer]:
             hint = f"{reserved[0]} is the experiment's to say, not a setting's: {_RESERVED[reserved[0]]}"
             raise ConfigError(f"{path}: settings of {name}: {hint}")
-        resolve(layer, where=f"{path}: settings of {name}")
+        config.resolve(layer, where=f"{path}: settings of {name}")
     for variant in experiment.condition:
         try:
             find(variant.condition)
@@ -283,19 +275,19 @@ def write_bank_settings(experiment: Experiment, run: ExperimentRun, bank: Path, 
 
     Settings that a bank's file may not set (they could run code, or send keys elsewhere) are named without values.
     """
-    given = resolve(run.settings(experiment))
-    noted, changed = _run_record(experiment, run, solver=False).settings, changed_settings(given)
+    given = config.resolve(run.settings(experiment))
+    noted, changed = _run_record(experiment, run, solver=False).settings, config.changed_settings(given)
     recorded = {name: value for name, value in noted.items() if name in changed and value != {}}
     hooks = {"condition": run.variant.condition} if run.condition.hooks else {}
-    layer = {"repo": repo, **{n: v for n, v in recorded.items() if n not in NEVER_FROM_FILE}, **hooks}
+    layer = {"repo": repo, **{n: v for n, v in recorded.items() if n not in config.NEVER_FROM_FILE}, **hooks}
     left_out: list[str] = [n for n in ("model_class", "mini_config") if n in recorded]
-    left_out += [f"model_kwargs.{n}" for n in given.model_kwargs if n not in SAMPLING]
+    left_out += [f"model_kwargs.{n}" for n in given.model_kwargs if n not in config.SAMPLING]
     lines = ["# What this run of an experiment is made with."]
     if experiment.simulate:
         lines.append("# Its model is scripted: give --simulate.")
     if left_out:
         lines.append(f"# Not taken from a file, so give it with -c as the experiment does: {', '.join(left_out)}.")
-    write_atomic(bank / FILE_NAME, "\n".join([*lines, to_toml(layer)]).encode())
+    write_atomic(bank / config.FILE_NAME, "\n".join([*lines, config.to_toml(layer)]).encode())
 
 
 def task_source(tasks: str, root: Path) -> Path:
@@ -377,11 +369,11 @@ def _folder_record(experiment: Experiment) -> FolderRecord:
 
 def _run_record(experiment: Experiment, run: ExperimentRun, *, solver: bool = True) -> RunRecord:
     """Return what a run is made with; `solver`: whether to take the digest of the solver, which needs mini's files."""
-    settings = resolve(run.settings(experiment))
-    scripted = replace(settings, model=SCRIPTED_MODEL, model_kwargs={})
+    settings = config.resolve(run.settings(experiment))
+    scripted = replace(settings, model=config.SCRIPTED_MODEL, model_kwargs={})
     as_read = decode(canonical(settings), dict[str, Any], where="settings")  # a tuple comes back as a list
     kept = {name: value for name, value in as_read.items() if name not in FREE}
-    kept["model_kwargs"] = {name: value for name, value in settings.model_kwargs.items() if name in SAMPLING}
+    kept["model_kwargs"] = {name: value for name, value in settings.model_kwargs.items() if name in config.SAMPLING}
     return RunRecord(
         use=run.variant.condition,
         panel=run.panel,

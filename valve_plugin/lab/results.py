@@ -19,16 +19,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import canonical, decode
 from valve_plugin.errors import BankNotFoundError, RecordError
 from valve_plugin.events import AttemptFinished, Event, RolloutFinished
-from valve_plugin.evidence.evaluations import (
-    EvaluatedCheckpoint,
-    Interval,
-    differences,
-    evaluated_checkpoints,
-    mean_gain,
-    peak_checkpoint,
-    solve_rate,
-    version_path,
-)
+from valve_plugin.evidence import evaluations
 from valve_plugin.evidence.items import mean_effect
 from valve_plugin.files import append_shared, read_limited
 from valve_plugin.hookspecs import hookimpl
@@ -120,22 +111,22 @@ def collect(experiment: Experiment, out: Path) -> Results:
 def _run_result(experiment: Experiment, run: ExperimentRun, out: Path, entries: Sequence[Entry]) -> RunResult:
     bank = out / run.path / "bank"
     store = BankStore.open(bank)
-    points = evaluated_checkpoints(entries, experiment.every)
-    first, last, best = points[0].entry, points[-1].entry, peak_checkpoint(points).entry
-    end = version_path(entries)[-1]
+    points = evaluations.evaluated_checkpoints(entries, experiment.every)
+    first, last, best = points[0].entry, points[-1].entry, evaluations.peak_checkpoint(points).entry
+    end = evaluations.version_path(entries)[-1]
     items = store.at(end.version)
     return RunResult(
         repository=run.repository.name,
         model=run.model.name,
         condition=run.variant.name,
         seed=run.seed,
-        base=_bounds(solve_rate(first)),
-        final=_bounds(solve_rate(last)),
-        gain=_bounds(mean_gain(first, last)),
-        each=tuple(map(_bounds, differences(first, last).values())),
-        peak=_bounds(solve_rate(best)),
-        peak_gain=_bounds(mean_gain(first, best)),
-        drawdown=_bounds(mean_gain(last, best)),
+        base=_bounds(evaluations.solve_rate(first)),
+        final=_bounds(evaluations.solve_rate(last)),
+        gain=_bounds(evaluations.mean_gain(first, last)),
+        each=tuple(map(_bounds, evaluations.differences(first, last).values())),
+        peak=_bounds(evaluations.solve_rate(best)),
+        peak_gain=_bounds(evaluations.mean_gain(first, best)),
+        drawdown=_bounds(evaluations.mean_gain(last, best)),
         skills=len(items.skills),
         principles=len(items.principles),
         steps=end.step,
@@ -146,13 +137,13 @@ def _run_result(experiment: Experiment, run: ExperimentRun, out: Path, entries: 
     )
 
 
-def _curve_point(point: EvaluatedCheckpoint, store: BankStore) -> CurvePoint:
+def _curve_point(point: evaluations.EvaluatedCheckpoint, store: BankStore) -> CurvePoint:
     version = point.entry.version
     items = len(store.at(version).items)
-    return CurvePoint(point.step, version, _bounds(solve_rate(point.entry)), items, point.line)
+    return CurvePoint(point.step, version, _bounds(evaluations.solve_rate(point.entry)), items, point.line)
 
 
-def _bounds(interval: Interval) -> Bounds:
+def _bounds(interval: evaluations.Interval) -> Bounds:
     return 100 * float(interval.low), 100 * float(interval.high)
 
 

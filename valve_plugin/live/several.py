@@ -21,21 +21,8 @@ from valve_plugin.agents import process
 from valve_plugin.agents.protocol import RolloutResult, RolloutSpec
 from valve_plugin.config import MINI, Settings
 from valve_plugin.errors import InfrastructureError, SandboxError, TaskError, ValveError
+from valve_plugin.live import record
 from valve_plugin.live.check import Check, CheckResult, open_copy, shell_environment
-from valve_plugin.live.record import (
-    Run,
-    grade,
-    keep_attempt,
-    learn_from,
-    make_attempt,
-    next_ordinal,
-    plain_config,
-    readable_patch,
-    refused,
-    require_grading,
-    show_command,
-    show_hint,
-)
 from valve_plugin.live.trees import Base
 from valve_plugin.records import Attempt
 from valve_plugin.rollouts.attempt import log_defect
@@ -64,7 +51,7 @@ class FinishedAttempt:
     result: RolloutResult
 
 
-def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
+def run_attempts(run: record.Run, agent: Any) -> Mapping[str, Any]:
     """Run `settings.attempts` attempts, record them, and apply the best; return a result like that of `agent.run`.
 
     The agent object gets the messages of the applied attempt (or of the last one), and the cost and calls of all.
@@ -81,14 +68,14 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
         base = run.base
         if not run.settings.check:
             run.say("no check was given (valve.check): the attempts are recorded, but none is applied")
-        require_grading(run, agent)
+        record.require_grading(run, agent)
     except ValveError as e:
-        return refused(run, e)
+        return record.refused(run, e)
     except KeyboardInterrupt:
         run.say("stopped before the first attempt: nothing was recorded, spent or changed")
         raise
     settings = attempt_settings(run.settings, agent, Path(run.scratch.name), base)
-    job = partial(_attempt, run, base, settings, next_ordinal(run.local, run.task_id, run.context.hash))
+    job = partial(_attempt, run, base, settings, record.next_ordinal(run.local, run.task_id, run.context.hash))
     try:
         with Workers(run.settings.workers) as executor:
             jobs = [executor.submit(partial(job, number)) for number in range(1, run.settings.attempts + 1)]
@@ -106,20 +93,24 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
         else:
             run.say("no attempt passes the check; your files are unchanged")
     for one in done:
-        learn_from(run.bank_dir, run.local, one.attempt, run.settings.learn, run.say)
+        record.learn_from(run.bank_dir, run.local, one.attempt, run.settings.learn, run.say)
     shown = chosen or done[-1]
     if shown.attempt.id in run.kept:
-        run.say(f"{show_hint(shown.attempt, run.settings, f'attempt {shown.number}')}{_list_hint(run)}")
+        run.say(f"{record.show_hint(shown.attempt, run.settings, f'attempt {shown.number}')}{_list_hint(run)}")
     return _hand_over(agent, done, shown)
 
 
-def _list_hint(run: Run) -> str:
-    return f"; {show_command('list', run.settings)} lists them" if run.kept else ""
+def _list_hint(run: record.Run) -> str:
+    return f"; {record.show_command('list', run.settings)} lists them" if run.kept else ""
 
 
 def attempt_settings(settings: Settings, agent: Any, scratch: Path, base: Base) -> Settings:
     """Return settings for rollouts with the person's agent and model. They use a new file in `scratch`."""
-    model, own, environment = plain_config(agent.model), plain_config(agent), plain_config(agent.env)
+    model, own, environment = (
+        record.plain_config(agent.model),
+        record.plain_config(agent),
+        record.plain_config(agent.env),
+    )
     interactive = ("output_path", "mode", "confirm_exit", "whitelist_actions")
     sections = {
         "agent": {name: value for name, value in own.items() if name not in interactive},
@@ -160,7 +151,7 @@ def _changed_lines(base: Base, check: Check, end: str) -> int:
     return sum(change.lines for change in base.trees.changes(base.tree, check.graded_tree(end)[0]))
 
 
-def _attempt(run: Run, base: Base, settings: Settings, first: int, number: int) -> FinishedAttempt:
+def _attempt(run: record.Run, base: Base, settings: Settings, first: int, number: int) -> FinishedAttempt:
     """Make one attempt, grade and record it; `first` is the ordinal of number 1."""
     run.say(f"attempt {number} of {run.settings.attempts} starts")
     started, ordinal = time.monotonic(), first + number - 1
@@ -181,7 +172,7 @@ def _attempt(run: Run, base: Base, settings: Settings, first: int, number: int) 
                 result = _STOPPED
             end = base.trees.apply(base.tree, workspace.diff(place))
         ended = None if result is _STOPPED else result.ended
-        graded = grade(run, end, ended, result.reason)
+        graded = record.grade(run, end, ended, result.reason)
     except TaskError as e:
         graded = CheckResult("unresolved", one_line(str(e)))
     except (InfrastructureError, SandboxError, OSError) as e:
@@ -193,17 +184,19 @@ def _attempt(run: Run, base: Base, settings: Settings, first: int, number: int) 
     return FinishedAttempt(number, _record(run, end, result, graded, ordinal, time.monotonic() - started), end, result)
 
 
-def _record(run: Run, end: str, result: RolloutResult, graded: CheckResult, ordinal: int, seconds: float) -> Attempt:
+def _record(
+    run: record.Run, end: str, result: RolloutResult, graded: CheckResult, ordinal: int, seconds: float
+) -> Attempt:
     """Record an attempt and return it. An attempt that cannot be recorded may still be applied."""
     make = partial(
-        make_attempt, run, graded, ordinal=ordinal, seconds=seconds, exit_status=result.exit_status,
+        record.make_attempt, run, graded, ordinal=ordinal, seconds=seconds, exit_status=result.exit_status,
         steps=result.steps, cost_usd=result.cost_usd, model=result.model,
     )  # fmt: skip
     try:
         trajectory = json.loads(result.trajectory or b"{}")
         redactor = run.redactor(trajectory.get("info"))
-        patch, notes = readable_patch(run, end, redactor)
-        kept = keep_attempt(run.local, make(notes, patch=patch), trajectory, redactor)
+        patch, notes = record.readable_patch(run, end, redactor)
+        kept = record.keep_attempt(run.local, make(notes, patch=patch), trajectory, redactor)
         run.kept.append(kept.id)
         return kept
     except (ValveError, OSError, ValueError) as e:
@@ -211,13 +204,13 @@ def _record(run: Run, end: str, result: RolloutResult, graded: CheckResult, ordi
         return make(())
 
 
-def _report(run: Run, done: FinishedAttempt) -> None:
+def _report(run: record.Run, done: FinishedAttempt) -> None:
     took = f"{done.attempt.seconds:.0f} s, {plural(done.attempt.steps, 'step')}"
     outcome = f"{done.attempt.outcome}: {done.attempt.reason}"
     run.say(f"attempt {done.number} of {run.settings.attempts} ended after {took}: {outcome}")
 
 
-def _apply(run: Run, base: Base, check: Check, chosen: FinishedAttempt) -> None:
+def _apply(run: record.Run, base: Base, check: Check, chosen: FinishedAttempt) -> None:
     """Apply the graded patch to the person's files if these are unchanged; else say where the patch is."""
     trees = base.trees
     graded, dropped = check.graded_tree(chosen.end)
@@ -236,10 +229,10 @@ def _apply(run: Run, base: Base, check: Check, chosen: FinishedAttempt) -> None:
         run.say(f"its changes of tests were not graded or applied: {', '.join(dropped)}; {where}")
 
 
-def _show_patch(run: Run, attempt: Attempt) -> str:
+def _show_patch(run: record.Run, attempt: Attempt) -> str:
     if attempt.id not in run.kept:
         return "its patch was not kept"
-    return f"{show_command('show', run.settings, attempt.id, '--patch')} prints the whole patch"
+    return f"{record.show_command('show', run.settings, attempt.id, '--patch')} prints the whole patch"
 
 
 def _hand_over(agent: Any, done: Sequence[FinishedAttempt], shown: FinishedAttempt) -> Mapping[str, Any]:
