@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from valve_plugin.bank.entries import FAILED_AGAIN, Proposed, sets_aside
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option
 from valve_plugin.codec import plain
@@ -234,7 +235,6 @@ def extract(
     For an extraction that came to nothing, such as one whose answer could not be read. No new attempt is made: the
     group is queued, and `valve gate` asks the model and judges the proposal.
     """
-    from valve_plugin.bank.entries import FAILED_AGAIN, Proposed, sets_aside
     from valve_plugin.evolve.loop import queue_again
     from valve_plugin.evolve.steps import attempt_note, mixed
 

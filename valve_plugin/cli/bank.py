@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from valve_plugin import config, plugins
+from valve_plugin.bank.directory import repair as mend
+from valve_plugin.bank.entries import Judged, OwnerAct, Proposed, Taken, makes_version
 from valve_plugin.cli import bank_export, bank_owner, output, runs
 from valve_plugin.cli.gate import retire
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, bank_dir, find_item, flag, open_bank, option
 from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError
+from valve_plugin.evidence.history import facts, words
 from valve_plugin.records import Bank, Item, Kind, Proposal
 
 if TYPE_CHECKING:
@@ -128,8 +133,6 @@ def log(bank: BankDir = "", json: Json = False) -> None:
     N` marks what changed the bank. `valve bank show ID` has the whole of a proposal, and what the model wrote; so has
     --json.
     """
-    from valve_plugin.bank.entries import Judged, OwnerAct, Proposed, Taken, makes_version
-    from valve_plugin.evidence.history import facts, words
     from valve_plugin.evidence.summary import fallen_by_accept, gate_savings
     from valve_plugin.evolve.open import LAST_TASKS
     from valve_plugin.tasks.names import put_names, task_names
@@ -172,8 +175,6 @@ def diff(
 
     Shows which notes came, went, or have other words.
     """
-    from difflib import unified_diff
-
     from valve_plugin.bank.acts import difference
     from valve_plugin.extract.screen import written
 
@@ -233,7 +234,6 @@ def verify(
     certificates again, and compares panel and holdout with the task set. It needs no key and no network, and works on
     another machine. What needs missing data (a task set, an embedding model) is listed.
     """
-    from valve_plugin.bank.directory import repair as mend
     from valve_plugin.bank.verify import verify as examine
     from valve_plugin.evidence.receipts import examine as recompute
 
@@ -267,7 +267,6 @@ def verify(
 
 def _condition(directory: Path) -> dict[str, Any]:
     """Return what retrieved and learned in a bank that is of an experiment's run; nothing for VALVE itself."""
-    from valve_plugin import config, plugins
     from valve_plugin.lab.conditions import find, with_hooks
 
     with suppress(ConfigError):  # which `verify` reports
@@ -284,8 +283,6 @@ def _find_proposal(store: BankStore, wanted: str) -> Proposal | None:
     Raises:
         ConfigError: there is more than one.
     """
-    from valve_plugin.bank.entries import Proposed
-
     if len(wanted) < 4 or any(item.name == wanted for item in store.bank.items):
         return None
     every = {e.proposal.id: e.proposal for e in store.entries() if isinstance(e, Proposed)}
@@ -296,8 +293,6 @@ def _find_proposal(store: BankStore, wanted: str) -> Proposal | None:
 
 
 def _show_proposal(store: BankStore, proposal: Proposal, *, json: bool) -> None:
-    from valve_plugin.bank.entries import Judged, Proposed, Taken
-    from valve_plugin.evidence.history import words
     from valve_plugin.evidence.summary import fallen_by_accept
 
     def about(entry: Entry) -> bool:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from valve_plugin.bank.scripted_bank import LABEL, is_scripted
+from valve_plugin.checkout import find
 from valve_plugin.cli import output, runs
 from valve_plugin.cli.options import BankDir, Commands, Json, flag, open_bank, option
 from valve_plugin.errors import ConfigError
@@ -90,8 +92,6 @@ def notes(store: BankStore) -> str:
 
 
 def _simulation(store: BankStore) -> str:
-    from valve_plugin.bank.scripted_bank import LABEL, is_scripted
-
     return LABEL if is_scripted(store.dir) else ""
 
 
@@ -136,8 +136,6 @@ def inside(place: str) -> Path:
     Raises:
         ConfigError: a link leads out of it.
     """
-    from valve_plugin.checkout import find
-
     folder = find(Path.cwd()).folder
     path = folder / place
     if not path.resolve().is_relative_to(folder):

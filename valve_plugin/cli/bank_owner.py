@@ -7,12 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from valve_plugin.bank import ledger
+from valve_plugin.bank.entries import Proposed, undecided
+from valve_plugin.bank.scripted_bank import is_scripted, names_scripted_model
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, find_item, flag, open_bank, option, read_input
 from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError
+from valve_plugin.evidence.history import facts, words
 from valve_plugin.files import hold_lock
 from valve_plugin.records import EVERY_TASK, Attempt, Item, Kind, Proposal, Withheld, owner_task
+from valve_plugin.tasks.syntax import patch_changes
 
 if TYPE_CHECKING:
     from valve_plugin.bank.exchange import Note
@@ -99,7 +107,7 @@ def import_(
     in the bank is a new version of it. Everything waits for `valve gate`, which needs a model and
     a task set, and no agent gets it before; with --unjudged it is taken as it is.
     """
-    from valve_plugin.bank import acts, ledger
+    from valve_plugin.bank import acts
     from valve_plugin.bank.exchange import read_path
 
     place = Path(path)
@@ -162,8 +170,6 @@ def rename(
 
     The name is part of what the agent reads, so a renamed note counts as not judged.
     """
-    from msgspec.structs import replace
-
     from valve_plugin.bank import acts
     from valve_plugin.extract.screen import normal_name
 
@@ -243,8 +249,6 @@ def _screened(store: BankStore, source: str, notes: Sequence[Note]) -> Coming:
 
 
 def _refuse_simulation(store: BankStore, source: str, simulated: bool) -> None:
-    from valve_plugin.bank.scripted_bank import is_scripted
-
     if simulated and not is_scripted(store.dir):
         raise ConfigError(
             f"{source} was taught or judged by the scripted model of a SIMULATION; a real bank takes nothing of it"
@@ -270,11 +274,7 @@ def _withhold(items: Sequence[Item]) -> tuple[list[Item], list[Withheld]]:
 
 def _merge(store: BankStore, source: str, theirs: bytes, how: How, *, json: bool, whole: bool = False) -> None:
     """Bring in what another bank has beyond the common part; of a whole one, nothing is removed here."""
-    from msgspec import UNSET
-    from msgspec.structs import replace
-
-    from valve_plugin.bank import acts, ledger
-    from valve_plugin.bank.scripted_bank import names_scripted_model
+    from valve_plugin.bank import acts
 
     ours = (store.dir / ledger.FILE_NAME).read_bytes()
     _refuse_simulation(store, source, names_scripted_model(theirs))
@@ -291,7 +291,6 @@ def _merge(store: BankStore, source: str, theirs: bytes, how: How, *, json: bool
 def _enter(store: BankStore, coming: Coming, how: How, *, json: bool) -> None:
     """Show what comes in, and put it into the queue or into the bank."""
     from valve_plugin.bank.acts import NOT_JUDGED
-    from valve_plugin.bank.entries import undecided
 
     proposals = _proposals(store, coming, each=how.each and not how.unjudged)
     changes = [p for p in proposals if not p.empty]
@@ -337,7 +336,6 @@ def _enter(store: BankStore, coming: Coming, how: How, *, json: bool) -> None:
 def _keep(store: BankStore, changes: Sequence[Proposal], coming: Coming, how: How) -> None:
     """Take the changes into the bank, or queue them."""
     from valve_plugin.bank import acts
-    from valve_plugin.bank.entries import Proposed, undecided
 
     for one in coming.withheld:
         if one.item is not None:
@@ -357,9 +355,6 @@ def _proposals(store: BankStore, coming: Coming, *, each: bool) -> list[Proposal
 
     An item with the name of one in the bank is a new version of it.
     """
-    from msgspec import UNSET
-    from msgspec.structs import replace
-
     from valve_plugin.extract.duplicates import fit
 
     source, items, withheld, removes, _ = coming
@@ -382,8 +377,6 @@ def _proposals(store: BankStore, coming: Coming, *, each: bool) -> list[Proposal
 
 def _done(store: BankStore, *, json: bool) -> None:
     """Print what the last entry did."""
-    from valve_plugin.evidence.history import facts, words
-
     *_, (number, last) = enumerate(store.entries(), 1)
     if json:
         output.emit_json({"bank": str(store.dir), "version": store.bank.version, "entry": facts(number, last)})
@@ -420,7 +413,6 @@ def review(
     --drop, unless its gate has begun; `valve bank show ID` shows it.
     """
     from valve_plugin.bank.acts import withdraw
-    from valve_plugin.bank.entries import Proposed, undecided
 
     store = open_bank(bank)
     if drop and (approve or edit):
@@ -526,8 +518,6 @@ def _sources(store: BankStore, withheld: Withheld) -> list[Attempt]:
 
 
 def _source(attempt: Attempt) -> dict[str, Any]:
-    from valve_plugin.tasks.syntax import patch_changes
-
     fails = [f"{test.test}: {test.reason}" for test in attempt.failed_tests]
     signs = [change.text[0] for change in patch_changes(attempt.patch)]
     size = f"+{signs.count('+')} -{signs.count('-')} lines"

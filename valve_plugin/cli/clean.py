@@ -9,10 +9,13 @@ from json import loads
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
+from valve_plugin.bank.ledger import FILE_NAME
+from valve_plugin.bank.local import former_bank, take_over
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, bank_dir, flag, option
 from valve_plugin.errors import ConfigError
 from valve_plugin.paths import data_dir
+from valve_plugin.sandbox.scratch import in_use
 
 _KINDS = {
     "trajectories": "messages and commands of a bank's attempts; outcomes and patches stay",
@@ -55,7 +58,6 @@ def clean(
     Banks, task sets, and the attempts of banks that are here are never removed. At a terminal it asks first; elsewhere
     give --yes.
     """
-    from valve_plugin.sandbox.scratch import in_use
     from valve_plugin.sandbox.trees import remove_tree
 
     if unknown := sorted(set(kinds or ()) - _KINDS.keys()):
@@ -89,9 +91,6 @@ def clean(
 
 def _inventory() -> Iterator[Found]:
     """Yield what may be removed."""
-    from valve_plugin.bank.ledger import FILE_NAME
-    from valve_plugin.bank.local import former_bank
-
     for folder in sorted((data_dir() / "local").glob("*/")):
         known = former_bank(folder)
         if known and not known[1]:
@@ -139,8 +138,6 @@ def relink(
 
     A bank that was moved finds them by itself, where only one can be meant. This is for the other cases.
     """
-    from valve_plugin.bank.local import take_over
-
     directory = bank_dir(bank)
     place = former.expanduser().absolute()
     take_over(directory, place)

@@ -8,20 +8,25 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
+from difflib import unified_diff
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from valve_plugin import plugins
+from valve_plugin.bank.identity import describe_mismatch, is_foreign
 from valve_plugin.bank.store import BankStore
+from valve_plugin.checkout import find
 from valve_plugin.cli import output, runs
 from valve_plugin.cli.bank_export import FILES as EXPORTED
 from valve_plugin.cli.bank_export import inside, notes, now, refuse_simulation, write
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option, read_input
 from valve_plugin.codec import plain
-from valve_plugin.errors import ConfigError, PluginError
+from valve_plugin.errors import ConfigError, PluginError, ValveError
 from valve_plugin.extras import install_command
 from valve_plugin.records import Context
+from valve_plugin.sandbox.scratch import private_folder
 from valve_plugin.words import join, plural, quote
 
 _MAX_BYTES = 1_000_000
@@ -57,9 +62,6 @@ def context(
     The block is what `mini --plugin valve` adds at the end of the system message. Where nothing fits, it is empty and
     stderr says so. A simulation's bank is refused: a real agent must not get what a script taught.
     """
-    from valve_plugin import plugins
-    from valve_plugin.bank.identity import describe_mismatch, is_foreign
-    from valve_plugin.checkout import find
     from valve_plugin.live.context import is_welcome
     from valve_plugin.retrieval.contexts import near
 
@@ -139,10 +141,7 @@ def connect(
     Codex and Cursor have no such hooks: the notes stand between two marks in AGENTS.md, or in a rules file of Cursor.
     After the bank changed, the same command brings them up to date.
     """
-    from difflib import unified_diff
-
     from valve_plugin.bank import exchange
-    from valve_plugin.checkout import find
 
     if check and agent != "claude":
         raise ConfigError(f"--check {check}: only the attempts of claude are recorded here; leave it out for {agent}")
@@ -191,7 +190,6 @@ def connect(
 
 def _keep_private(path: Path) -> None:
     """Let git overlook a person's own file, where nothing does so yet: not in a file that others get."""
-    from valve_plugin.errors import ValveError
     from valve_plugin.sandbox.git import git, git_line
 
     folder = path.parent
@@ -320,7 +318,6 @@ def mcp(
     """
     from valve_plugin.agents.adapter import turn
     from valve_plugin.live.follow import begin, keep, take
-    from valve_plugin.sandbox.scratch import private_folder
 
     try:
         from mcp.server.mcpserver import MCPServer

@@ -13,6 +13,7 @@ import typer
 from valve_plugin.cli import output
 from valve_plugin.cli.options import Commands, Json, flag, option
 from valve_plugin.cli.runs import open_run
+from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, SandboxError
 from valve_plugin.extras import runnable
 from valve_plugin.paths import local_dir
@@ -44,7 +45,6 @@ def demo(
     time, the repository and what its tests need are fetched from the package index.
     """
     from valve_plugin.bank.verify import verify
-    from valve_plugin.config import Settings
     from valve_plugin.evidence.summary import bank_facts
     from valve_plugin.lab import demo as lab
     from valve_plugin.sandbox import bubblewrap

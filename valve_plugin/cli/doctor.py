@@ -25,12 +25,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from valve_plugin import config
+from valve_plugin.bank import ledger
+from valve_plugin.checkout import find
 from valve_plugin.cli import output
+from valve_plugin.cli.connect import claude_settings, connection
+from valve_plugin.cli.init import init_command, line_to_set
 from valve_plugin.cli.options import BankDir, Commands, Json, bank_dir, flag, option
 from valve_plugin.errors import BankNotFoundError, ConfigError, ValveError
 from valve_plugin.extras import DISTRIBUTION, install_command, missing_requirements, own_command, pip_install
 from valve_plugin.files import hold_lock, write_atomic, write_new
 from valve_plugin.paths import data_dir
+from valve_plugin.sandbox.scratch import private_folder, scratch_folder
 from valve_plugin.words import join
 
 if TYPE_CHECKING:
@@ -110,9 +116,6 @@ def doctor(
 
     The sandbox check runs commands that try to escape. A `missing` row is optional. Exit code 1 when a row failed.
     """
-    from valve_plugin import config
-    from valve_plugin.checkout import find
-
     given = {"executor": executor} if executor else {}
     place = Place(find(Path.cwd()), bank_dir(bank), config.resolve(given), call=call)
     try:
@@ -283,7 +286,6 @@ def _set_variable(name: str = "MSWEA_MODEL_NAME", value: str = "PROVIDER/NAME") 
 
 def _check_command(place: Place) -> CheckResult:
     """Run the tests as a check would be run: in a copy, in the sandbox, for a minute at most."""
-    from valve_plugin.cli.init import init_command
     from valve_plugin.live.check import try_command
 
     if place.trouble:
@@ -306,7 +308,6 @@ def _check_command(place: Place) -> CheckResult:
 
 def _line_to_set(place: Place, command: str) -> str:
     """Return where the command of the tests is set, and the line that sets it to a Python that may have them."""
-    from valve_plugin.cli.init import line_to_set
     from valve_plugin.live.check import is_pytest
 
     environment = next(
@@ -319,9 +320,7 @@ def _line_to_set(place: Place, command: str) -> str:
 
 def _bank(place: Place) -> CheckResult:
     """Check that the bank's settings can be read, and all that the bank claims."""
-    from valve_plugin.bank import ledger
     from valve_plugin.bank.verify import verify
-    from valve_plugin.cli.init import init_command
 
     if place.trouble:
         return CheckResult("failed", place.trouble)
@@ -339,8 +338,6 @@ def _bank(place: Place) -> CheckResult:
 
 def _claude(place: Place) -> CheckResult:
     """Check that what Claude Code's hooks run is there: they never stop a prompt, so they fail without a word."""
-    from valve_plugin.cli.connect import claude_settings, connection
-
     path = claude_settings(place.here.folder)
     try:
         found = connection(json_.loads(path.read_text("utf-8"))) if path.exists() else None
@@ -384,7 +381,6 @@ def _git(place: Place) -> CheckResult:
 
 def _user_data(place: Place) -> CheckResult:
     from valve_plugin.sandbox.git import create_store, import_files
-    from valve_plugin.sandbox.scratch import private_folder, scratch_folder
     from valve_plugin.sandbox.workspace import diff, open_workspace
 
     where = data_dir()
@@ -463,7 +459,6 @@ def escapes(box: Sandbox) -> list[str]:
     import psutil
 
     from valve_plugin.sandbox.bubblewrap import filter_problem
-    from valve_plugin.sandbox.scratch import scratch_folder
     from valve_plugin.sandbox.supervisor import ProcessLimits
     from valve_plugin.sandbox.workspace import open_workspace
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from valve_plugin.bank.scripted_bank import LABEL, ran_scripted_model
 from valve_plugin.cli import output, runs
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, option
 from valve_plugin.errors import ConfigError
+from valve_plugin.plugins import send
 from valve_plugin.words import plural
 
 if TYPE_CHECKING:
@@ -63,7 +65,6 @@ def evaluate(
     from valve_plugin.evidence.evaluations import checkpoints, readings
     from valve_plugin.evidence.items import read_categories
     from valve_plugin.evolve.evaluate import Evaluation, Frozen
-    from valve_plugin.plugins import send
 
     store = runs.open_store(bank, solving.simulate, tasks)
     if categories is not None and not items:
@@ -131,8 +132,6 @@ def report(store: BankStore, *, json: bool = False, simulate: bool = False) -> N
 
 def note_simulation(store: BankStore) -> bool:
     """Return whether what is on record is a simulation, and print it if so."""
-    from valve_plugin.bank.scripted_bank import LABEL, ran_scripted_model
-
     found = ran_scripted_model(store)
     if found:
         output.note(LABEL)

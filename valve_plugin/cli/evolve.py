@@ -10,16 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from valve_plugin.bank.identity import find_bank
+from valve_plugin.bank.scripted_bank import HEEDS_ITS_OWN, LABEL, is_scripted
+from valve_plugin.bank.store import BankStore
+from valve_plugin.checkout import find
+from valve_plugin.checkout import find as find_checkout
 from valve_plugin.cli import output, runs, task_sets
 from valve_plugin.cli.options import RARE, BankDir, Commands, Json, argument, flag, open_bank, option
 from valve_plugin.cli.output import plural
+from valve_plugin.config import resolve
 from valve_plugin.errors import BankNotFoundError, ConfigError
+from valve_plugin.evidence.history import net_passes
 from valve_plugin.extras import runnable
 from valve_plugin.paths import scripted_bank_dir
 from valve_plugin.records import is_owners, short_task_id
 
 if TYPE_CHECKING:
-    from valve_plugin.bank.store import BankStore
     from valve_plugin.evidence.summary import ProposalResult
 
 _LOOK = {
@@ -178,13 +184,10 @@ def _say_next(store: BankStore, *, simulate: bool) -> None:
 
 def _watch(tasks: str, bank: str, *, json: bool) -> None:
     """Follow the run of another terminal; exit with 1 when there is none."""
-    from valve_plugin.bank.store import BankStore
     from valve_plugin.cli.progress import attach
 
     try:
         if tasks and not bank:  # the bank that `valve evolve TASKS` would use
-            from valve_plugin.bank.identity import find_bank
-            from valve_plugin.checkout import find
             from valve_plugin.tasks import task_set
             from valve_plugin.tasks.task_set import load
 
@@ -201,7 +204,6 @@ def _watch(tasks: str, bank: str, *, json: bool) -> None:
 
 def show(store: BankStore, *, simulate: bool = False) -> None:
     """Print what a bank's proposals came to."""
-    from valve_plugin.bank.scripted_bank import HEEDS_ITS_OWN, LABEL, is_scripted
     from valve_plugin.evidence.summary import (
         advise,
         fallen_by_accept,
@@ -246,7 +248,6 @@ def show(store: BankStore, *, simulate: bool = False) -> None:
 
 
 def _cells(row: ProposalResult, worse: Sequence[str], names: Mapping[str, str]) -> list[object]:
-    from valve_plugin.evidence.history import net_passes
     from valve_plugin.evidence.summary import why_nothing
     from valve_plugin.tasks.names import put_names
 
@@ -304,8 +305,6 @@ def find_queue(folder: str, bank: str, *, simulate: bool) -> list[QueuedBank]:
 
 
 def _bank_of(tasks: Path, simulate: bool) -> Path:
-    from valve_plugin.bank.identity import find_bank
-    from valve_plugin.checkout import find as find_checkout
     from valve_plugin.tasks.repository import FILE_NAME, read_definition
 
     name = read_definition(tasks / FILE_NAME).name  # the tasks are read by the run, which may fail alone
@@ -321,7 +320,6 @@ def run_queue(
         typer.Exit: some did not end; with their lowest exit code.
     """
     from valve_plugin.cli import together
-    from valve_plugin.config import resolve
     from valve_plugin.rollouts.retry import limits_of
 
     settings = resolve(given)

@@ -12,6 +12,8 @@ import typer
 from valve_plugin.cli import output
 from valve_plugin.cli.options import Commands, Json, argument, option
 from valve_plugin.cli.runs import UnsafeLocal, Workers, open_run
+from valve_plugin.cli.stage import Meter
+from valve_plugin.config import resolve
 from valve_plugin.errors import ConfigError, HorizonError, ValveError
 from valve_plugin.files import make_dir, write_atomic
 
@@ -99,9 +101,7 @@ def _complete_runs(
         folder of each run that did not end -> why, and the exit code that says so.
     """
     from valve_plugin.cli import together
-    from valve_plugin.cli.stage import Meter
     from valve_plugin.cli.together import Job
-    from valve_plugin.config import resolve
     from valve_plugin.lab.folder import is_done
     from valve_plugin.lab.run import require_usable
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from valve_plugin.bank.entries import undecided
+from valve_plugin.bank.store import BankStore
 from valve_plugin.cli import output, runs
 from valve_plugin.cli.evolve import show
-from valve_plugin.cli.options import BankDir, Commands, Json, argument, find_item
+from valve_plugin.cli.options import BankDir, Commands, Json, argument, bank_dir, find_item
 from valve_plugin.errors import BankError
 from valve_plugin.records import Proposal
 from valve_plugin.words import quote
-
-if TYPE_CHECKING:
-    from valve_plugin.bank.store import BankStore
 
 commands = Commands()
 
@@ -86,10 +85,6 @@ def gate(
 
 def _note_real(store: BankStore) -> None:
     """Name the repository's own bank where proposals wait there: a simulation does not judge them."""
-    from valve_plugin.bank.entries import undecided
-    from valve_plugin.bank.store import BankStore
-    from valve_plugin.cli.options import bank_dir
-
     with contextlib.suppress(BankError):
         own = BankStore.open(bank_dir(""))
         if number := len(own.local.queue()) + len(undecided(own.entries())):

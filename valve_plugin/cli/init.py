@@ -6,11 +6,16 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from valve_plugin.bank import identity
+from valve_plugin.bank.store import BankStore
+from valve_plugin.checkout import find
 from valve_plugin.cli import output
 from valve_plugin.cli.options import Commands, Json, argument, flag, new_bank_dir, option, remember_bank
+from valve_plugin.config import FILE_NAME, load
 from valve_plugin.errors import BankError, ConfigError, ValveError
 from valve_plugin.extras import own_command, runnable
 from valve_plugin.files import read_text
@@ -82,8 +87,6 @@ def init(
     Finds the repository's name and test command, prints how each was found, and writes them to valve.toml in the new
     bank. An existing bank is not changed.
     """
-    from valve_plugin.checkout import find
-
     if bank and private:
         raise ConfigError("--bank and --private both say where the bank goes; give one of them")
     if repo and not _NAME.fullmatch(repo):
@@ -121,17 +124,12 @@ def init(
 
 def line_to_set(bank: Path, command: str, name: str = "test_command") -> str:
     """Return the line of a bank's settings that sets the test command, and where it goes."""
-    from json import dumps
-
-    from valve_plugin.config import FILE_NAME
 
     return f"the line in {bank / FILE_NAME}: `{name} = {dumps(command)}`"
 
 
 def _kept(directory: Path, setting: str, asked: Detected) -> Detected:
     """Return the setting that a bank has already, and how to have the one that was asked for."""
-    from valve_plugin.config import FILE_NAME, load
-
     value = str(getattr(load(directory), setting) or "")
     if asked.value == value:
         return asked
@@ -153,9 +151,6 @@ def _create(directory: Path, here: Checkout, settings: dict[str, Any]) -> bool:
         BankError: something else is in the way.
         ConfigError: the bank that is there is of another repository.
     """
-    from valve_plugin.bank import identity
-    from valve_plugin.bank.store import BankStore
-
     repo = settings["repo"]
     # Hidden files and settings may be there: prepared by a person, or left by a kill.
     names = [path.name for path in directory.iterdir()] if directory.is_dir() else []

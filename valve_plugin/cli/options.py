@@ -9,14 +9,20 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
+from valve_plugin.bank.identity import find_bank
+from valve_plugin.bank.scripted_bank import find_simulation
+from valve_plugin.bank.store import BankStore
+from valve_plugin.checkout import find
 from valve_plugin.cli import output
 from valve_plugin.codec import repeated_key
+from valve_plugin.config import Settings, is_unused, resolve
 from valve_plugin.errors import BankNotFoundError, ConfigError, ValveError
 from valve_plugin.files import read_regular
 from valve_plugin.paths import BANK_NAME
@@ -24,7 +30,6 @@ from valve_plugin.records import Bank, Item
 from valve_plugin.words import quote
 
 if TYPE_CHECKING:
-    from valve_plugin.bank.store import BankStore
     from valve_plugin.checkout import Checkout
     from valve_plugin.config import Use
 
@@ -156,9 +161,6 @@ def read_input(name: str, most: int) -> bytes:
 
 def bank_dir(bank: str) -> Path:
     """Return the bank directory that applies here; if there is none, the one that `valve init` would make."""
-    from valve_plugin.bank.identity import find_bank
-    from valve_plugin.checkout import find
-
     here = find(Path.cwd())
     directory = find_bank(bank, here)
     return directory if directory.exists() else new_bank_dir(bank, here)
@@ -166,8 +168,6 @@ def bank_dir(bank: str) -> Path:
 
 def new_bank_dir(bank: str, here: Checkout, *, private: bool = False) -> Path:
     """Return where a new bank goes: `.valve`, unless another place is named or the bank is private."""
-    from valve_plugin.bank.identity import find_bank
-
     elsewhere = bank or private or os.environ.get("VALVE_BANK")
     return find_bank(bank, here) if elsewhere else here.folder / BANK_NAME
 
@@ -178,8 +178,6 @@ def open_bank(bank: str) -> BankStore:
     Raises:
         BankError: there is none, or it is damaged.
     """
-    from valve_plugin.bank.store import BankStore
-
     try:
         store = BankStore.open(bank_dir(bank))
     except BankNotFoundError as e:
@@ -193,9 +191,6 @@ def open_bank(bank: str) -> BankStore:
 
 def _elsewhere(bank: str, *, any_: bool = False) -> str:
     """Return where a simulation's bank is, for a person who looks for it in the bank that applies here; or nothing."""
-    from valve_plugin.bank.scripted_bank import find_simulation
-    from valve_plugin.checkout import find
-
     found = None if bank or os.environ.get("VALVE_BANK") else find_simulation(find(Path.cwd()).name, any_=any_)
     return f"; what a simulation learned is in a bank of its own: --bank {quote(str(found))}" if found else ""
 
@@ -206,8 +201,6 @@ def find_item(bank: Bank, name: str) -> Item:
     Raises:
         ConfigError: there is none (the message has the nearest names), or two.
     """
-    from difflib import get_close_matches
-
     found = [item for item in bank.items if name in (item.name, f"{item.kind}/{item.name}")]
     if len(found) == 1:
         return found[0]
@@ -224,8 +217,6 @@ def overrides(specs: Sequence[str], use: Use, *, simulate: bool = False, **optio
     Raises:
         ConfigError: not KEY=VALUE, an unknown key, a value out of range, or a setting that has no effect in this run.
     """
-    from valve_plugin.config import is_unused, resolve
-
     given: dict[str, Any] = {}
     for spec in specs:
         key, equals, text = spec.partition("=")
@@ -253,8 +244,6 @@ def overrides(specs: Sequence[str], use: Use, *, simulate: bool = False, **optio
 def _setting_value(key: str, text: str) -> Any:
     """Return a setting's value: text where the setting is text, else JSON, else the text, whose type is refused."""
     import msgspec
-
-    from valve_plugin.config import Settings
 
     kinds = {f.name: f.type for f in msgspec.structs.fields(Settings)}
     if kinds.get(key) is str or key in ("rho", "delta"):

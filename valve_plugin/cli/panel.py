@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from valve_plugin import plugins
 from valve_plugin.cli import runs
 from valve_plugin.cli.options import BankDir, Commands, Json, flag, option, read_input
 from valve_plugin.codec import decode_once
+from valve_plugin.config import resolve
 from valve_plugin.errors import ConfigError
+from valve_plugin.plugins import send
 from valve_plugin.records import Proposal
 
 if TYPE_CHECKING:
@@ -53,9 +57,6 @@ def run(
     Each line has the outcome as the ledger would keep it, and telemetry. It is printed after the rollout was saved.
     Saved rollouts are not run again. Nothing is written to the ledger; the gate does that.
     """
-    from contextlib import ExitStack
-
-    from valve_plugin import plugins
     from valve_plugin.agents import process
     from valve_plugin.gate import panel_run, plan
     from valve_plugin.gate.panel_run import stop_with
@@ -110,7 +111,6 @@ def items(tasks: runs.Tasks = "", bank: BankDir = "", solving: runs.Solving = ru
     """
     from valve_plugin.cli.eval import report_items
     from valve_plugin.gate.panel_run import leave_out
-    from valve_plugin.plugins import send
 
     store = runs.open_store(bank, solving.simulate, tasks)
     given = solving.settings("measure")
@@ -120,7 +120,6 @@ def items(tasks: runs.Tasks = "", bank: BankDir = "", solving: runs.Solving = ru
 
 
 def _settings(store: BankStore, file: Path | None, given: dict[str, Any]) -> Settings:
-    from valve_plugin.config import resolve
     from valve_plugin.lab.conditions import with_hooks
 
     if file is None:

@@ -20,7 +20,9 @@ from valve_plugin.cli.options import (
     theory_errors,
 )
 from valve_plugin.cli.stage import Stage
+from valve_plugin.config import load
 from valve_plugin.errors import BankNotFoundError, ConfigError
+from valve_plugin.plugins import send
 from valve_plugin.words import plural
 
 if TYPE_CHECKING:
@@ -112,7 +114,6 @@ def plan(
     that changes nothing. The measurements go to the ledger, use no gate query and change nothing. Interrupted and
     started again, they continue.
     """
-    from valve_plugin.config import load
     from valve_plugin.evidence import plan as plans
     from valve_plugin.tasks.split import TYPICAL
     from valve_plugin.theory.estimates import RateSpread
@@ -186,7 +187,6 @@ def _open(bank: str, tasks: str, *, measuring: bool, simulate: bool) -> BankStor
 def _measure(store: BankStore | None, gates: int, tasks: str, given: dict[str, object], *, simulate: bool) -> BankStore:
     """Measure the current bank until `gates` A/A gates are recorded; with `confirm`, a gate takes two measurements."""
     from valve_plugin.gate.judge import measure
-    from valve_plugin.plugins import send
 
     if store is None:
         raise BankNotFoundError(

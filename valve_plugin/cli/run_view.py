@@ -10,6 +10,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valve_plugin import events
+from valve_plugin.cli.output import clean
 from valve_plugin.events import Event
 from valve_plugin.records import short_task_id
 from valve_plugin.theory.budget import Role, Spending, spending_by_role
@@ -430,8 +431,6 @@ def draw(view: View, now: float) -> RenderableType:
     from rich.panel import Panel
     from rich.table import Table
     from rich.text import Text
-
-    from valve_plugin.cli.output import clean
 
     grid = Table.grid(padding=(0, 2), expand=True)
     grid.add_column(style="bold", no_wrap=True, min_width=7)

@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from valve_plugin.bank import scripted_bank
+from valve_plugin.bank.scripted_bank import LABEL, is_scripted
 from valve_plugin.cli import output, task_sets
-from valve_plugin.cli.options import RARE, flag, option, overrides
+from valve_plugin.cli.options import RARE, flag, open_bank, option, overrides
+from valve_plugin.cli.stage import Stage
+from valve_plugin.config import SCRIPTED_MODEL
 from valve_plugin.errors import BankNotFoundError, BudgetError
 from valve_plugin.words import quote
 
@@ -110,7 +114,6 @@ def open_run(
 
     See `evolve.open.open_run` for the options and what is refused, and `lab.simulation.server.start` for `proposals`.
     """
-    from valve_plugin.cli.stage import Stage
     from valve_plugin.evolve import open as opening
     from valve_plugin.lab.conditions import with_hooks
 
@@ -210,8 +213,6 @@ def open_store(bank: str, simulate: bool, tasks: str = "") -> BankStore:
     Raises:
         BankError: there is none, or it is damaged.
     """
-    from valve_plugin.cli.options import open_bank
-
     chosen = bank_for_run(bank, simulate, tasks)
     try:
         return open_bank(chosen)
@@ -227,8 +228,6 @@ def open_store(bank: str, simulate: bool, tasks: str = "") -> BankStore:
 
 def require_apart(store: BankStore, settings: Settings, *, simulate: bool) -> None:
     """Refuse a real run on a simulation's bank, and a simulation on a real one (ConfigError)."""
-    from valve_plugin.bank import scripted_bank
-    from valve_plugin.config import SCRIPTED_MODEL
     from valve_plugin.evolve.open import model_of
 
     model = SCRIPTED_MODEL if simulate else model_of(settings)
@@ -242,8 +241,6 @@ def note_simulation(directory: Path, *, json: bool, data: bool = False) -> bool:
         json: print nothing; the caller puts it into its JSON.
         data: print to stderr, because stdout carries data.
     """
-    from valve_plugin.bank.scripted_bank import LABEL, is_scripted
-
     found = is_scripted(directory)
     if found and not json:
         (output.note if data else output.say)(LABEL, style="bold yellow")
@@ -255,7 +252,6 @@ def preflight(run: OpenRun, steps: Steps, *, queued: bool = False, yes: bool = F
 
     A terminal is asked before much is spent, unless a budget or `yes` says that it may be.
     """
-    from valve_plugin.config import SCRIPTED_MODEL
     from valve_plugin.evolve.budget import require_verdict
     from valve_plugin.rollouts.retry import limits_of
 

@@ -13,16 +13,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from valve_plugin import __version__
+from valve_plugin.bank.identity import find_bank, is_foreign, is_own
+from valve_plugin.bank.scripted_bank import find_simulation, is_scripted
+from valve_plugin.bank.store import BankStore
+from valve_plugin.checkout import find
 from valve_plugin.cli import output, task_sets
+from valve_plugin.cli.init import detect_name
 from valve_plugin.cli.options import BankDir, Json, examples, flag, new_bank_dir
 from valve_plugin.cli.output import plural
 from valve_plugin.cli.task_sets import MAKE_TASKS, display_name, split_command
 from valve_plugin.errors import BankNotFoundError, ValveError
+from valve_plugin.evidence.history import brief
 from valve_plugin.extras import runnable
 from valve_plugin.words import join, quote
 
 if TYPE_CHECKING:
-    from valve_plugin.bank.store import BankStore
     from valve_plugin.checkout import Checkout
 
 MODEL = "PROVIDER/NAME"
@@ -151,11 +156,6 @@ def with_model(command: str, model: str) -> str:
 def _facts(bank: str) -> dict[str, Any]:
     """Return what `valve --json` prints."""
     from valve_plugin.agents import mini
-    from valve_plugin.bank.identity import find_bank
-    from valve_plugin.bank.scripted_bank import find_simulation
-    from valve_plugin.bank.store import BankStore
-    from valve_plugin.checkout import find
-    from valve_plugin.cli.init import detect_name
     from valve_plugin.evidence.summary import count_attempts
 
     here = find(Path.cwd())
@@ -186,10 +186,6 @@ def _facts(bank: str) -> dict[str, Any]:
 
 
 def _of_bank(store: BankStore, here: Checkout) -> dict[str, Any]:
-    from valve_plugin.bank.identity import is_foreign, is_own
-    from valve_plugin.bank.scripted_bank import find_simulation, is_scripted
-    from valve_plugin.cli import output
-    from valve_plugin.evidence.history import brief
     from valve_plugin.evidence.summary import count_attempts
 
     outline = store.outline()  # first: bank and panel are of its moment
@@ -238,7 +234,7 @@ def _task_sets() -> list[dict[str, Any]]:
 
 def _last_run(store: BankStore) -> dict[str, Any] | None:
     """Return the last learning run on this machine."""
-    from valve_plugin.cli import output, progress
+    from valve_plugin.cli import progress
 
     run = progress.Watched(store.local)
     view, command = run.view, run.view.run.command

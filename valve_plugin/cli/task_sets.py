@@ -6,8 +6,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from valve_plugin.bank.identity import find_bank, own_names
+from valve_plugin.checkout import find
 from valve_plugin.cli import output
+from valve_plugin.cli.init import detect_name
 from valve_plugin.cli.options import argument
+from valve_plugin.config import load as settings_of
 from valve_plugin.errors import ConfigError, TaskError
 from valve_plugin.paths import data_dir
 from valve_plugin.words import quote
@@ -59,8 +63,6 @@ def of_this_repository() -> tuple[str, list[Path]]:
     First those with a name that its bank, a remote or a project file gives, also as SWE-smith's mirrors have it; if
     there is none, those with such a name and another owner, as that of a fork.
     """
-    from valve_plugin.bank.identity import own_names
-    from valve_plugin.checkout import find
     from valve_plugin.tasks import task_set
 
     name, here = _detected_name(Path()), find(Path())
@@ -96,10 +98,6 @@ def repository_name(path: str, given: str) -> str:
 
 
 def _detected_name(path: Path) -> str:
-    from valve_plugin.bank.identity import find_bank
-    from valve_plugin.checkout import find
-    from valve_plugin.cli.init import detect_name
-    from valve_plugin.config import load as settings_of
     from valve_plugin.tasks.task_set import plain_name
 
     checkout = find(path)

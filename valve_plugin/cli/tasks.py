@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -9,14 +10,16 @@ import typer
 from valve_plugin.cli import output, task_sets, tasks_make
 from valve_plugin.cli.options import Commands, Json, argument, flag, option
 from valve_plugin.cli.runs import UnsafeLocal
-from valve_plugin.cli.stage import Stage
+from valve_plugin.cli.stage import Meter, Stage
 from valve_plugin.cli.status import with_model
 from valve_plugin.cli.task_sets import load
 from valve_plugin.codec import pretty
+from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, TaskError
 from valve_plugin.files import write_atomic
 from valve_plugin.paths import data_dir
 from valve_plugin.records import Task
+from valve_plugin.tasks.syntax import patch_changes
 from valve_plugin.words import quote
 
 if TYPE_CHECKING:
@@ -151,8 +154,6 @@ def verify(
     Also looks for the fix and the hidden tests in the workspace and the test environment, and for lines of the fix in
     the issue text. Exit code 1 when anything was found.
     """
-    from valve_plugin.cli.stage import Meter, Stage
-    from valve_plugin.config import Settings
     from valve_plugin.sandbox import bubblewrap
     from valve_plugin.tasks.image import place_in_image
     from valve_plugin.tasks.repository import prepare
@@ -194,8 +195,6 @@ def pick(taskset: TaskSet, wanted: str) -> Task:
     Raises:
         ConfigError: none (with the nearest ids), or several.
     """
-    from difflib import get_close_matches
-
     if wanted in taskset.by_id:
         return taskset.by_id[wanted]
     found = [task for name, task in taskset.by_id.items() if wanted in name]
@@ -210,8 +209,6 @@ def pick(taskset: TaskSet, wanted: str) -> Task:
 
 def files(task: Task) -> list[str]:
     """Return the files a task's bug changes."""
-    from valve_plugin.tasks.syntax import patch_changes
-
     return list(dict.fromkeys(change.path for change in patch_changes(task.patch)))
 
 

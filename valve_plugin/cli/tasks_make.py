@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from msgspec.structs import asdict
 
 from valve_plugin.cli import output, task_sets
 from valve_plugin.cli.options import Commands, Json, argument, flag, option
 from valve_plugin.cli.runs import UnsafeLocal
 from valve_plugin.cli.stage import Meter, Stage
+from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, SandboxError, TaskError
 from valve_plugin.words import quote
 
@@ -171,8 +173,6 @@ def import_(
     tests. Rows about other repositories are left out and counted. A row without a problem statement gets one made from
     a failing test. Run `valve tasks verify` next, which checks the rows against the tests.
     """
-    from msgspec.structs import asdict
-
     from valve_plugin.tasks import import_rows, task_set
     from valve_plugin.tasks.repository import prepare
 
@@ -311,7 +311,6 @@ def _verify_candidates(
 
 @cache
 def _sandbox(unsafe_local: bool) -> Sandbox:
-    from valve_plugin.config import Settings
     from valve_plugin.sandbox import bubblewrap
 
     return bubblewrap.choose(Settings(unsafe_local=unsafe_local))

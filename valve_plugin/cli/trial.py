@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from valve_plugin.bank.scripted_bank import LABEL
 from valve_plugin.cli import options, output, runs, task_sets
 from valve_plugin.cli.options import Commands, Json, argument, option, read_input
+from valve_plugin.cli.stage import Stage
 from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError
 from valve_plugin.records import Context
+from valve_plugin.theory.budget import gate_cost
 from valve_plugin.words import duration, hidden_characters, plural
 
 if TYPE_CHECKING:
@@ -51,7 +54,6 @@ def try_text(
     rollouts without a text are used again when another text is tried. Exit code 1: the text harms.
     """
     from valve_plugin.cli.progress import Progress
-    from valve_plugin.cli.stage import Stage
     from valve_plugin.evolve.trial import ANSWERS, Sides, open_trial
     from valve_plugin.report.trial import verdict
 
@@ -149,7 +151,6 @@ def _names(paths: Sequence[Path]) -> str:
 
 def _announce(trial: Trial, *, ask: bool) -> None:
     """Print what the trial can tell apart and what it costs at most; ask at a terminal where that is much."""
-    from valve_plugin.theory.budget import gate_cost
     from valve_plugin.theory.confidence_sequence import detectable, pairs_for_no_difference
 
     least = detectable(len(trial.pairs), error=trial.error)
@@ -202,8 +203,6 @@ def show(
     from valve_plugin.report.trial import footnotes, measured_rows, moved_tasks, verdict
 
     if simulate:
-        from valve_plugin.bank.scripted_bank import LABEL
-
         output.say(LABEL)
     output.say(verdict(result, name, other, negligible), style="bold")
     if result.without and result.with_text:
