@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
@@ -311,6 +312,11 @@ def as_judged(settings: Settings, panel: Panel | None) -> Settings:
     if settings.retrieval != "auto" or panel is None:
         return settings
     return replace(settings, retrieval=ranking_of(panel.embedding))
+
+
+def model_of(settings: Settings) -> str:
+    """Return the model of a run: the setting, else mini's default, else an empty string."""
+    return settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
 
 
 def is_path(embedding: str) -> bool:

@@ -27,7 +27,7 @@ from valve_plugin.agents.command import CommandAgent
 from valve_plugin.agents.faults import EndKind, advice, class_names, classify_end, describe_error
 from valve_plugin.agents.gateway import Gateway, GatewayStop, Provider, serve
 from valve_plugin.agents.protocol import TRAJECTORY, RolloutReporter, RolloutResult, RolloutSpec
-from valve_plugin.config import MINI, SCRIPTED_MODEL, Settings
+from valve_plugin.config import MINI, SCRIPTED_MODEL, Settings, model_of
 from valve_plugin.errors import ConfigError
 from valve_plugin.redact import Redactor
 from valve_plugin.sandbox.bubblewrap import choose
@@ -110,7 +110,7 @@ def solve(spec: RolloutSpec, folder: Path, reporter: RolloutReporter) -> Rollout
     """Run the agent of the settings on a task. Never raises for what the agent or the provider did."""
     settings = spec.settings
     redact = Redactor.of(os.environ, config=settings.model_kwargs)
-    model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
+    model = model_of(settings)
     gateway: Gateway | None = None
     try:
         adapter = adapter_of(settings.agent)

@@ -250,7 +250,7 @@ def _model(place: Place) -> CheckResult:
 
     mini.require_user_folder()
     mini.load_user_settings()
-    name = place.settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
+    name = config.model_of(place.settings)
     if not name:
         return CheckResult("failed", "no model is named; only `--simulate` and `valve demo` work", _set_variable())
     if not place.call:

@@ -16,7 +16,7 @@ from valve_plugin.bank.scripted_bank import LABEL, is_scripted
 from valve_plugin.cli import output, task_sets
 from valve_plugin.cli.options import RARE, flag, open_bank, option, overrides
 from valve_plugin.cli.stage import Stage
-from valve_plugin.config import SCRIPTED_MODEL
+from valve_plugin.config import SCRIPTED_MODEL, model_of
 from valve_plugin.errors import BankNotFoundError, BudgetError
 from valve_plugin.words import quote
 
@@ -228,8 +228,6 @@ def open_store(bank: str, simulate: bool, tasks: str = "") -> BankStore:
 
 def require_apart(store: BankStore, settings: Settings, *, simulate: bool) -> None:
     """Refuse a real run on a simulation's bank, and a simulation on a real one (ConfigError)."""
-    from valve_plugin.evolve.open import model_of
-
     model = SCRIPTED_MODEL if simulate else model_of(settings)
     scripted_bank.require_own_bank(store, store.dir, model, settings.tasks or "TASKS")
 

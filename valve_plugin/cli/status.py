@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from valve_plugin.cli.init import detect_name
 from valve_plugin.cli.options import BankDir, Json, examples, flag, new_bank_dir
 from valve_plugin.cli.output import plural
 from valve_plugin.cli.task_sets import MAKE_TASKS, display_name, split_command
+from valve_plugin.config import model_of
 from valve_plugin.errors import BankNotFoundError, ValveError
 from valve_plugin.evidence.history import brief
 from valve_plugin.extras import runnable
@@ -175,7 +175,7 @@ def _facts(bank: str) -> dict[str, Any]:
     with contextlib.suppress(BankNotFoundError):
         store = BankStore.open(find_bank(bank, here))
         mini.load_user_settings()
-        model = store.settings({}).model or os.environ.get("MSWEA_MODEL_NAME", "")
+        model = model_of(store.settings({}))
         facts |= _of_bank(store, here) | {"tasks": _task_sets(), "run": _last_run(store), "model": model}
     command, why = next_step(facts)
     if facts["simulation"]:

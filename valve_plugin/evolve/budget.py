@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.store import BankStore
 from valve_plugin.client import price, pricing_help
-from valve_plugin.config import Settings
+from valve_plugin.config import Settings, model_of
 from valve_plugin.errors import ConfigError
 from valve_plugin.evolve.steps import ATTEMPTS, Steps, mixed_tasks, stream_position, waiting
 from valve_plugin.gate.plan import PlannedRollout, baseline_plan, fixed_panel, gate_plan, panel_tasks
@@ -84,7 +83,7 @@ def require_affordable(settings: Settings, verdict: VerdictNeed, store: BankStor
     """
     asked, rollout = limits_of(settings), rollout_cost(store.local if store else None, settings)
     if asked.usd and rollout.usd is None:
-        model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
+        model = model_of(settings)
         raise ConfigError(
             f"the cost of {model} is not known, so dollars cannot be counted: limit the run with --max-rollouts N "
             f"(each ends after step_limit = {settings.step_limit} model calls at most) or --max-hours H, or give the "
@@ -179,7 +178,7 @@ def proposal_rollouts(steps: Steps, tasks: Sequence[Task], *, queued: bool = Fal
 
 def rollout_cost(local: LocalStore | None, settings: Settings, *, by_price: bool = False) -> RolloutCost:
     """Return cost and time of a rollout of this model, from telemetry or else from its price; both may be unknown."""
-    model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
+    model = model_of(settings)
     seen = mean_rollout_cost(
         r for r in (local.read_telemetry("rollouts") if local else ()) if r.get("model", "") in ("", model)
     )

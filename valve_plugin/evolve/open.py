@@ -27,7 +27,7 @@ from valve_plugin.bank.identity import describe_mismatch, find_bank, is_same_nam
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import canonical, decode, digest
-from valve_plugin.config import MINI, SCRIPTED_MODEL, Settings, pairing_of
+from valve_plugin.config import MINI, SCRIPTED_MODEL, Settings, model_of, pairing_of
 from valve_plugin.errors import BankNotFoundError, ConfigError, RecordError, TaskError
 from valve_plugin.events import RunStarted
 from valve_plugin.evidence.evaluations import read_measurements
@@ -221,11 +221,6 @@ def require_fixes(prepared: PreparedRepository, tasks: Sequence[Task], settings:
 def plugin_names(settings: Settings) -> tuple[str, ...]:
     """Return the names of a run's plugins, its tracker among them."""
     return tuple(filter(None, (settings.tracker, *settings.plugins)))
-
-
-def model_of(settings: Settings) -> str:
-    """Return the model of a run: the setting, else mini's default, else an empty string."""
-    return settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
 
 
 def require_able(taskset: TaskSet, settings: Settings) -> None:

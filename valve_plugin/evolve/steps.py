@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,7 +19,7 @@ from valve_plugin.agents.retry import listen_to_waits
 from valve_plugin.bank import entries, moves
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest, digest_bytes
-from valve_plugin.config import Settings
+from valve_plugin.config import Settings, model_of
 from valve_plugin.evidence.evaluations import step_tasks
 from valve_plugin.evidence.summary import fallen_by_accept, verdict_lines
 from valve_plugin.evolve.speculation import Extraction, Key, Prospect, Speculation, Waste, Work, key_of
@@ -188,7 +187,7 @@ class Steps:
     def extraction(self, issue: str, attempts: Sequence[Attempt]) -> Extraction:
         """Return an extraction with the key that its result is kept under, from which it is never made again."""
         bank, feedback, settings = self.store.bank, self.feedback(), self.settings
-        model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
+        model = model_of(settings)
         how = [__version__, model, *(getattr(settings, name) for name in _EXTRACTING)]
         return Extraction(digest([how, bank.hash, issue, list(attempts), feedback]), bank, issue, attempts, feedback)
 

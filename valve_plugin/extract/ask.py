@@ -13,7 +13,7 @@ from valve_plugin import client, schemas
 from valve_plugin.agents import faults
 from valve_plugin.agents.mini import with_effort
 from valve_plugin.agents.retry import call_model, model_tries
-from valve_plugin.config import Settings
+from valve_plugin.config import Settings, model_of
 from valve_plugin.errors import ConfigError, InfrastructureError, ModelOutputError
 from valve_plugin.redact import Redactor
 
@@ -56,7 +56,7 @@ def model_name(settings: Settings) -> str:
     Raises:
         ConfigError: neither is set.
     """
-    model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
+    model = model_of(settings)
     if not model:
         raise ConfigError(
             "no model is named; set -c valve.model=NAME, or mini's default with "

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from valve_plugin.agents import mini, outside, process
 from valve_plugin.agents.protocol import RolloutResult, RolloutSpec
 from valve_plugin.codec import digest, digest_bytes
-from valve_plugin.config import MINI, SAMPLING, Settings
+from valve_plugin.config import MINI, SAMPLING, Settings, model_of
 from valve_plugin.errors import BankNotFoundError, InfrastructureError, SandboxError, TaskError, ValveError
 from valve_plugin.files import make_private_dir, pack, unpack, write_atomic
 from valve_plugin.paths import data_dir
@@ -157,7 +157,7 @@ def solver_configuration(settings: Settings) -> dict[str, Any]:
     files = [given for given in settings.mini_config if "=" not in given and Path(given).is_file()]  # not mini's own
     return {
         **({"mini": _mini_version()} if settings.agent == MINI else outside.solver(settings)),
-        "model": settings.model or os.environ.get("MSWEA_MODEL_NAME", ""),
+        "model": model_of(settings),
         "model_class": settings.model_class,
         "model_kwargs": settings.model_kwargs,
         "mini_config": [

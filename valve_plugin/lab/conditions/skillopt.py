@@ -19,6 +19,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from valve_plugin import config
 from valve_plugin.bank import moves
 from valve_plugin.bank.entries import Proposed, Taken
 from valve_plugin.bank.store import BankStore
@@ -65,7 +66,7 @@ def model_of(settings: Settings) -> dict[str, str]:
     Raises:
         ConfigError: the model is not behind such an endpoint.
     """
-    model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
+    model = config.model_of(settings)
     provider, slash, name = model.partition("/")
     if provider != "openai" or not slash:
         raise ConfigError(f"SkillOpt needs a model behind an OpenAI-compatible endpoint (openai/NAME), not {model!r}")
