@@ -246,17 +246,13 @@ def without_hooks(settings: dict[str, Any]) -> dict[str, Any]:
     """Return Claude Code's settings without the hooks, and without what is empty then. Pure."""
     hooks = dict(settings.get("hooks", {}))
     for event in _HOOKS:
-        kept = [entry for entry in hooks.get(event, []) if not _is_ours(entry)]
+        kept = [entry for entry in hooks.get(event, []) if not _our_commands(entry)]
         if kept:
             hooks[event] = kept
         else:
             hooks.pop(event, None)
     rest = {name: value for name, value in settings.items() if name != "hooks"}
     return {**rest, "hooks": hooks} if hooks else rest
-
-
-def _is_ours(entry: Any) -> bool:
-    return bool(_our_commands(entry))
 
 
 def _our_commands(entry: Any) -> list[str]:

@@ -367,23 +367,17 @@ def _lines(
 
 def _wrapped(text: str, width: int) -> list[str]:
     """Return free text as lines of a width; a word that is wider is cut into pieces."""
-    pieces = []
-    for word in text.split(" "):
-        while _width(word) > width > 1:
-            end = next(n for n in range(len(word), 0, -1) if _width(word[:n]) <= width)
-            pieces.append(word[:end])
-            word = word[end:]
-        pieces.append(word)
-    return _broken(pieces, width)
+    from rich.cells import chop_cells
+
+    return _broken([piece for word in text.split(" ") for piece in chop_cells(word, width) or [""]], width)
 
 
 def _cell(text: str, width: int) -> str:
     """Return a text cut or filled to a width."""
-    if _width(text) > width:
-        while _width(text) > width - 1:
-            text = text[:-1]
-        text = f"{text.rstrip()}…"
-    return text + " " * (width - _width(text))
+    from rich.cells import set_cell_size
+
+    cut = text if _width(text) <= width else f"{set_cell_size(text, width - 1).rstrip()}…"
+    return set_cell_size(cut, width)
 
 
 def _width(text: str) -> int:

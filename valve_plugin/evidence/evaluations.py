@@ -265,7 +265,11 @@ def mean_gain(before: Evaluated, after: Evaluated) -> Interval:
 
     Source: eq:gaincert (the empirical gain).
     """
-    each = differences(before, after).values()
+    return mean_interval(list(differences(before, after).values()))
+
+
+def mean_interval(each: Sequence[Interval]) -> Interval:
+    """Return the mean of numbers that may be intervals."""
     n = len(each)
     return Interval(sum((d.low for d in each), Fraction()) / n, sum((d.high for d in each), Fraction()) / n)
 

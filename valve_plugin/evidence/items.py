@@ -20,7 +20,14 @@ from valve_plugin.bank.entries import LeftOut
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import convert, parse_toml
 from valve_plugin.errors import BankError, ConfigError, RecordError
-from valve_plugin.evidence.evaluations import Interval, comparable, differences, latest_readings, readings
+from valve_plugin.evidence.evaluations import (
+    Interval,
+    comparable,
+    differences,
+    latest_readings,
+    mean_interval,
+    readings,
+)
 from valve_plugin.files import read_limited
 from valve_plugin.records import Item, Kind, PanelOutcome
 
@@ -138,7 +145,7 @@ def category_effects(rows: Iterable[ItemEffect], categories: Mapping[Key, str]) 
     for row in rows:
         groups.setdefault(categories.get(row.item.key, ""), []).append(row)
     means = {
-        name: interval_effect([_mean(task) for task in zip(*(row.per_task for row in group), strict=True)])
+        name: interval_effect([mean_interval(task) for task in zip(*(row.per_task for row in group), strict=True)])
         for name, group in groups.items()
     }
     return {name: (len(groups[name]), means[name]) for name in CATEGORIES if name in groups}
@@ -173,11 +180,6 @@ def read_categories(path: Path, items: Sequence[Item]) -> dict[Key, str]:
 
 def _passed(outcomes: Iterable[PanelOutcome]) -> Counter[str]:
     return Counter(o.task_id for o in outcomes if o.outcome == "resolved")
-
-
-def _mean(intervals: Sequence[Interval]) -> Interval:
-    n = len(intervals)
-    return Interval(sum((i.low for i in intervals), Fraction()) / n, sum((i.high for i in intervals), Fraction()) / n)
 
 
 def _standard_error(values: Sequence[float]) -> float:
