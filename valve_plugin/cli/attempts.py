@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from valve_plugin.bank.entries import FAILED_AGAIN, Proposed, sets_aside
+from valve_plugin.bank.local import LocalStore
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option
 from valve_plugin.codec import plain
@@ -15,9 +16,6 @@ from valve_plugin.errors import BankError, ConfigError
 from valve_plugin.extras import runnable
 from valve_plugin.records import LOOK_AT, SUSPICIOUS, Attempt
 from valve_plugin.words import format_time, quote
-
-if TYPE_CHECKING:
-    from valve_plugin.bank.local import LocalStore
 
 _TASK, _PATCH_LINES = 60, 400
 """Characters of a task in the table; lines of a patch that are shown."""

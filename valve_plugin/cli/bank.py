@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from difflib import unified_diff
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from valve_plugin import config, plugins
 from valve_plugin.bank.directory import repair as mend
-from valve_plugin.bank.entries import Judged, OwnerAct, Proposed, Taken, makes_version
+from valve_plugin.bank.entries import Entry, Judged, OwnerAct, Proposed, Taken, makes_version
+from valve_plugin.bank.store import BankStore
 from valve_plugin.cli import bank_export, bank_owner, output, runs
 from valve_plugin.cli.gate import retire
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, bank_dir, find_item, flag, open_bank, option
@@ -22,12 +23,8 @@ from valve_plugin.errors import ConfigError
 from valve_plugin.evidence.history import facts, words
 from valve_plugin.records import Bank, Item, Kind, Proposal
 
-if TYPE_CHECKING:
-    from valve_plugin.bank.entries import Entry
-    from valve_plugin.bank.store import BankStore
-
-    Uses = Mapping[tuple[Kind, str], int] | None
-    """How often each note was injected; None: that is counted on another machine, or for another user."""
+Uses = Mapping[tuple[Kind, str], int] | None
+"""How often each note was injected; None: that is counted on another machine, or for another user."""
 
 commands = Commands(
     "bank",

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from valve_plugin.bank.scripted_bank import LABEL, is_scripted
+from valve_plugin.bank.store import BankStore
 from valve_plugin.checkout import find
 from valve_plugin.cli import output, runs
 from valve_plugin.cli.options import BankDir, Commands, Json, flag, open_bank, option
 from valve_plugin.errors import ConfigError
 from valve_plugin.files import make_dir, read_regular, write_atomic
 from valve_plugin.records import Item
-
-if TYPE_CHECKING:
-    from valve_plugin.bank.store import BankStore
 
 Format = Literal["agents", "claude", "cursor", "copilot", "skills", "text"]
 FILES: dict[Format, str] = {

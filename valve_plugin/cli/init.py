@@ -8,11 +8,11 @@ import subprocess
 from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from valve_plugin.bank import identity
 from valve_plugin.bank.store import BankStore
-from valve_plugin.checkout import find
+from valve_plugin.checkout import Checkout, find
 from valve_plugin.cli import output
 from valve_plugin.cli.options import Commands, Json, argument, flag, new_bank_dir, option, remember_bank
 from valve_plugin.config import FILE_NAME, load
@@ -20,9 +20,6 @@ from valve_plugin.errors import BankError, ConfigError, ValveError
 from valve_plugin.extras import own_command, runnable
 from valve_plugin.files import read_text
 from valve_plugin.words import plural, quote
-
-if TYPE_CHECKING:
-    from valve_plugin.checkout import Checkout
 
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 _PACKAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

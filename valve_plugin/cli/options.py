@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -19,19 +19,15 @@ from typer.core import TyperCommand
 from valve_plugin.bank.identity import find_bank
 from valve_plugin.bank.scripted_bank import find_simulation
 from valve_plugin.bank.store import BankStore
-from valve_plugin.checkout import find
+from valve_plugin.checkout import Checkout, find
 from valve_plugin.cli import output
 from valve_plugin.codec import repeated_key
-from valve_plugin.config import Settings, is_unused, resolve
+from valve_plugin.config import Settings, Use, is_unused, resolve
 from valve_plugin.errors import BankNotFoundError, ConfigError, ValveError
 from valve_plugin.files import read_regular
 from valve_plugin.paths import BANK_NAME
 from valve_plugin.records import Bank, Item
 from valve_plugin.words import quote
-
-if TYPE_CHECKING:
-    from valve_plugin.checkout import Checkout
-    from valve_plugin.config import Use
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Real = float | None

@@ -7,20 +7,17 @@ import threading
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from valve_plugin import plugins
+from valve_plugin.bank.store import BankStore
 from valve_plugin.cli import runs
 from valve_plugin.cli.options import BankDir, Commands, Json, flag, option, read_input
 from valve_plugin.codec import decode_once
-from valve_plugin.config import resolve
+from valve_plugin.config import Settings, resolve
 from valve_plugin.errors import ConfigError
 from valve_plugin.plugins import send
 from valve_plugin.records import Proposal
-
-if TYPE_CHECKING:
-    from valve_plugin.bank.store import BankStore
-    from valve_plugin.config import Settings
 
 _MAX_BYTES = 10_000_000
 

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +15,7 @@ from valve_plugin import __version__
 from valve_plugin.bank.identity import find_bank, is_foreign, is_own
 from valve_plugin.bank.scripted_bank import find_simulation, is_scripted
 from valve_plugin.bank.store import BankStore
-from valve_plugin.checkout import find
+from valve_plugin.checkout import Checkout, find
 from valve_plugin.cli import output, task_sets
 from valve_plugin.cli.init import detect_name
 from valve_plugin.cli.options import BankDir, Json, examples, flag, new_bank_dir
@@ -26,9 +26,6 @@ from valve_plugin.errors import BankNotFoundError, ValveError
 from valve_plugin.evidence.history import brief
 from valve_plugin.extras import runnable
 from valve_plugin.words import join, quote
-
-if TYPE_CHECKING:
-    from valve_plugin.checkout import Checkout
 
 MODEL = "PROVIDER/NAME"
 """Stands for a model's name in a command."""

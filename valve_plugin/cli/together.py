@@ -15,14 +15,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from valve_plugin.cli import output
+from valve_plugin.config import Settings
 from valve_plugin.extras import ignore_dotenv
 from valve_plugin.theory.budget import BudgetLimits
-
-if TYPE_CHECKING:
-    from valve_plugin.config import Settings
 
 _GRACE_SECONDS = 20.0
 
