@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from valve_plugin import records  # fmt: skip
 from valve_plugin.bank import moves
 from valve_plugin.bank.entries import (
     FAILED_AGAIN,
@@ -48,6 +47,19 @@ from valve_plugin.gate.plan import (
     reaches,
     staging,
 )
+from valve_plugin.records import (
+    Attempt,
+    Bank,
+    Context,
+    Decision,
+    Outcome,
+    Panel,
+    PanelOutcome,
+    PanelResult,
+    Proposal,
+    Task,
+    Verdict,
+)  # fmt: skip
 from valve_plugin.theory import gate_rule
 from valve_plugin.theory.panel_order import GateOdds, gate_odds, pass_chance
 
@@ -56,7 +68,7 @@ _ENOUGH = 3
 """Pieces of likely work per worker after which nothing further is imagined."""
 
 T = TypeVar("T")
-Loop = Callable[[Steps, Sequence[records.Task]], None]
+Loop = Callable[[Steps, Sequence[Task]], None]
 
 
 class ImaginedLedger(LedgerState):
@@ -78,7 +90,7 @@ class ImaginedLedger(LedgerState):
         return self._replay
 
     @property
-    def bank(self) -> records.Bank:
+    def bank(self) -> Bank:
         """The bank that the entries lead to."""
         return self._replay.bank
 
@@ -96,11 +108,11 @@ class ImaginedLedger(LedgerState):
 class Imagination:
     """Where the loop of one run is, and what it may ask for from there."""
 
-    def __init__(self, loop: Loop, steps: Steps, stream: Sequence[records.Task]) -> None:
+    def __init__(self, loop: Loop, steps: Steps, stream: Sequence[Task]) -> None:
         self.loop, self.steps, self.stream = loop, steps, stream
         self.places = {task.instance_id: number for number, task in enumerate(stream, start=1)}
         self.state, self.entries, self.head = Replay(trusting=True), list[Entry](), ""
-        self.waits: records.Proposal | None = None
+        self.waits: Proposal | None = None
         self.position = 0
         """Tasks of the stream that are done with."""
         self.mixed: set[str] = set()
@@ -173,7 +185,7 @@ class Imagination:
         return found
 
 
-def _key(outcome: records.PanelOutcome) -> Key:
+def _key(outcome: PanelOutcome) -> Key:
     return outcome.task_id, outcome.context_hash, outcome.ordinal
 
 
@@ -183,16 +195,16 @@ class Measurement:
     def __init__(self, plan: Plan, stage: Stage, spare: int, chances: Sequence[float]) -> None:
         self.plan, self._stage, self._spare, self._chances = plan, stage, spare, chances
         self.keys = [key_of(cell) for cell in plan.cells]
-        self._known: list[records.Outcome | None] = []
+        self._known: list[Outcome | None] = []
         self._told = GateOdds(0.0, ())
 
-    def odds(self, known: list[records.Outcome | None]) -> GateOdds:
+    def odds(self, known: list[Outcome | None]) -> GateOdds:
         """Return the odds of an accept, and that each rollout is needed, by the outcomes that are known."""
         if known != self._known:
             self._known, self._told = known, self._look(known)
         return self._told
 
-    def _look(self, known: list[records.Outcome | None]) -> GateOdds:
+    def _look(self, known: list[Outcome | None]) -> GateOdds:
         ended = [(c, o) for c, o in zip(self.plan.cells, known, strict=True) if o]
         decision, length = self._stage({(c.task.instance_id, c.ordinal): outcome_of(c, o) for c, o in ended})
         chances = zip(known, self._chances, strict=True)
@@ -204,9 +216,9 @@ class Measurement:
         return GateOdds(0.0, tuple(float(n < length - len(self.plan.reused)) for n in range(len(known))))
 
 
-def outcome_of(cell: PlannedRollout, outcome: records.Outcome) -> records.PanelOutcome:
+def outcome_of(cell: PlannedRollout, outcome: Outcome) -> PanelOutcome:
     """Return the outcome of a rollout as the ledger has it."""
-    return records.PanelOutcome(
+    return PanelOutcome(
         task_id=cell.task.instance_id, ordinal=cell.ordinal, outcome=outcome, context_hash=cell.context.hash
     )
 
@@ -237,7 +249,7 @@ class ImaginedSteps(Steps):
         """Do nothing: this is what idle workers work for."""
         yield
 
-    def remaining(self, stream: Sequence[records.Task]) -> Iterator[records.Task]:
+    def remaining(self, stream: Sequence[Task]) -> Iterator[Task]:
         """Yield the tasks that are left, while it is likely that anything here is needed and started soon."""
         while self.position < len(stream) and self.mixed < self.settings.max_mixed and self.odds >= LEAST:
             if self.imagination.enough(self.prospect):
@@ -245,7 +257,7 @@ class ImaginedSteps(Steps):
             self.position += 1
             yield stream[self.position - 1]
 
-    def attempt(self, task: records.Task, context: records.Context) -> list[records.Attempt]:
+    def attempt(self, task: Task, context: Context) -> list[Attempt]:
         """Return the attempts if all are known; else assume that they are not mixed."""
         present = self.imagination
         self._measure(1 - (1 - present.mixed_share) ** (len(present.stream) - self.position + 1))
@@ -261,7 +273,7 @@ class ImaginedSteps(Steps):
         self.exact *= 1 - mixed
         return []
 
-    def extract(self, issue: str, attempts: Sequence[records.Attempt]) -> records.Proposal:
+    def extract(self, issue: str, attempts: Sequence[Attempt]) -> Proposal:
         """Return the proposal if it is known; else assume an empty one, so that no later extraction is foreseen."""
         self.mixed += 1
         now = self.store.bank.hash, self.feedback(), attempts[-1].id
@@ -272,16 +284,16 @@ class ImaginedSteps(Steps):
             return done.proposal
         self.odds *= 1 - self.imagination.accept_share
         self.exact = 0.0
-        return records.Proposal(task_id=attempts[0].task_id, reason="not extracted yet")
+        return Proposal(task_id=attempts[0].task_id, reason="not extracted yet")
 
-    def record(self, proposal: records.Proposal, attempts: Sequence[records.Attempt] = ()) -> None:
+    def record(self, proposal: Proposal, attempts: Sequence[Attempt] = ()) -> None:
         """Add the proposal to the imagined ledger."""
         proposal = self.refreshed(proposal)
         proposal = replace(proposal, withheld=tuple(replace(w, item=None, reason=UNSET) for w in proposal.withheld))
         self.store.append(Proposed(proposal=proposal, attempts=tuple(attempt_note(a) for a in attempts)))
         self.waits = None if proposal.empty else proposal
 
-    def pending(self) -> records.Proposal | None:
+    def pending(self) -> Proposal | None:
         """Return the proposal that waits, updated to the imagined bank, or None."""
         while proposal := self.waits:
             self.waits, fresh = None, self.refreshed(proposal)
@@ -290,13 +302,13 @@ class ImaginedSteps(Steps):
             self.record(fresh)
         return None
 
-    def validate(self, proposal: records.Proposal) -> DecisionEntry | None:
+    def validate(self, proposal: Proposal) -> DecisionEntry | None:
         """Return the verdict that is known or likelier, and note which rollouts it may need."""
         if isinstance(self, Ungated):
             return Ungated.validate(self, proposal)
         if not self.real.judges_here:  # what another gate runs is not known
             self.odds, self.exact = self.odds * (1 - self.imagination.accept_share), 0.0
-            self.record(records.Proposal(task_id=proposal.task_id, reason="judged elsewhere"))
+            self.record(Proposal(task_id=proposal.task_id, reason="judged elsewhere"))
             return None
         if (passing := self._screen(proposal)) == 0.0:
             return None
@@ -315,7 +327,7 @@ class ImaginedSteps(Steps):
             accept *= self._look(measurement, self.odds * accept)
         return self._decide(proposal, accept, measurements)
 
-    def _screen(self, proposal: records.Proposal) -> float:
+    def _screen(self, proposal: Proposal) -> float:
         """Note the attempts that screen a proposal; return the chance that all pass. 0: one failed, as is added."""
         passing, now = 1.0, (self.imagination.head, self.store.bank.hash, proposal.id, "screen")
         cells = self.imagination.remember(now, lambda: self.screening(proposal))
@@ -328,18 +340,18 @@ class ImaginedSteps(Steps):
             passing *= 1.0 if outcome else self._pass_chance(cell.task)
         return passing
 
-    def commit(self, proposal: records.Proposal, decision: DecisionEntry) -> None:
+    def commit(self, proposal: Proposal, decision: DecisionEntry) -> None:
         """Add the decision to the imagined ledger."""
         self.store.append(decision)
 
-    def _journaled(self, cells: Sequence[PlannedRollout]) -> list[records.Attempt]:
+    def _journaled(self, cells: Sequence[PlannedRollout]) -> list[Attempt]:
         return [attempt for cell in cells if (attempt := self.real.journaled(cell))]
 
     @property
-    def _panel(self) -> records.Panel:
+    def _panel(self) -> Panel:
         return fixed_panel(self.store)
 
-    def _ask(self, cell: PlannedRollout, odds: float) -> records.Outcome | None:
+    def _ask(self, cell: PlannedRollout, odds: float) -> Outcome | None:
         """Note that a rollout is asked for; return its outcome if it is known."""
         found = self.real.known(cell, key := key_of(cell))
         self.prospect.add(cell, key, odds, done=found is not None)
@@ -353,10 +365,10 @@ class ImaginedSteps(Steps):
         plan = baseline_plan(self.settings, self.store, self.real.panel_members(), self._retrieve)
         found = [(cell, self._ask(cell, self.odds * needed)) for cell in plan.cells]
         outcomes = tuple(outcome_of(cell, outcome or self._guess(cell)) for cell, outcome in found)
-        result = records.PanelResult(bank_hash=self.store.bank.hash, outcomes=outcomes)
+        result = PanelResult(bank_hash=self.store.bank.hash, outcomes=outcomes)
         self.store.append(Baseline(epoch=epoch.epoch, result=result))
 
-    def _measurements(self, proposal: records.Proposal) -> list[Measurement]:
+    def _measurements(self, proposal: Proposal) -> list[Measurement]:
         """Return what may decide about a proposal: its measurement, and one more where accepts are confirmed."""
         members, panel, contexts = self.real.panel_members(), self._panel, self._judged(proposal)
         plans = [gate_plan(self.settings, self.store, members, proposal, self._retrieve, contexts)]
@@ -375,7 +387,7 @@ class ImaginedSteps(Steps):
             found.append(Measurement(plan, stage, high - needed, chances))
         return found
 
-    def _judged(self, proposal: records.Proposal) -> dict[str, records.Context]:
+    def _judged(self, proposal: Proposal) -> dict[str, Context]:
         """Return the contexts that a proposal is judged by."""
         bank, members = self.store.bank, self.real.panel_members()
         return self.imagination.remember(
@@ -383,7 +395,7 @@ class ImaginedSteps(Steps):
             lambda: judged_contexts(self.settings, bank, members, proposal, self._retrieve),
         )
 
-    def _reaches(self, proposal: records.Proposal) -> bool:
+    def _reaches(self, proposal: Proposal) -> bool:
         members, judged = self.real.panel_members(), self._judged(proposal)
         return reaches(self.settings, self.store.bank, members, proposal, self._retrieve, judged)
 
@@ -398,9 +410,9 @@ class ImaginedSteps(Steps):
                 self.prospect.add(cell, key, wanted, done=outcome is not None)
         return told.accept
 
-    def _decide(self, proposal: records.Proposal, accept: float, measurements: Sequence[Measurement]) -> DecisionEntry:
+    def _decide(self, proposal: Proposal, accept: float, measurements: Sequence[Measurement]) -> DecisionEntry:
         """Return how a gate ends in this future, and leave its other end to another one."""
-        chances: dict[records.Decision, float] = {"accept": accept, "reject": 1 - accept}
+        chances: dict[Decision, float] = {"accept": accept, "reject": 1 - accept}
         decision, other = sorted(chances, key=lambda d: -chances[d])
         if self.odds * chances[other] >= LEAST:
             future = copy(self)
@@ -410,16 +422,14 @@ class ImaginedSteps(Steps):
         return self._assume(decision, chances[decision], proposal, measurements)
 
     def _assume(
-        self, decision: records.Decision, chance: float, proposal: records.Proposal, measurements: Sequence[Measurement]
+        self, decision: Decision, chance: float, proposal: Proposal, measurements: Sequence[Measurement]
     ) -> Judged:
         """Return the verdict, in the future in which it is this one."""
         self.odds, self.exact = self.odds * chance, self.exact * chance
         after = moves.apply(self.store.bank, proposal) if decision == "accept" else self.store.bank
         return Judged(verdict=self._verdict(proposal, decision, measurements), bank_after=after.hash)
 
-    def _verdict(
-        self, proposal: records.Proposal, decision: records.Decision, measurements: Sequence[Measurement]
-    ) -> records.Verdict:
+    def _verdict(self, proposal: Proposal, decision: Decision, measurements: Sequence[Measurement]) -> Verdict:
         epoch, panel, plan = self.store.epoch(), self._panel, measurements[0].plan
         assert epoch is not None  # it is measured
         # Of a rejection's rollouts those count that are known, as far as that can be foreseen.
@@ -431,7 +441,7 @@ class ImaginedSteps(Steps):
             )
             for one in (measurements if decision == "accept" else measurements[:1])
         ]
-        return records.Verdict(
+        return Verdict(
             proposal_id=proposal.id, decision=decision, epoch=epoch.epoch, query=self.store.queries_used() + 1,
             panel_hash=panel.hash, bank_hash=self.store.bank.hash, pairing=panel.pairing, rho=panel.rho,
             n_tasks=len(panel.tasks), rollouts=panel.rollouts, needed=0, current_passes=0, candidate_passes=0,
@@ -439,17 +449,15 @@ class ImaginedSteps(Steps):
             confirming=found[1] if len(found) > 1 else UNSET,
         )  # fmt: skip
 
-    def _retrieve(self, *, settings: Any, bank: Any, task_id: str, issue: str) -> records.Context:
-        def ask() -> records.Context:
-            context: records.Context = self.hook.valve_retrieve(
-                settings=settings, bank=bank, task_id=task_id, issue=issue
-            )
+    def _retrieve(self, *, settings: Any, bank: Any, task_id: str, issue: str) -> Context:
+        def ask() -> Context:
+            context: Context = self.hook.valve_retrieve(settings=settings, bank=bank, task_id=task_id, issue=issue)
             return context
 
         return self.imagination.remember((bank.hash, task_id), ask)
 
-    def _guess(self, cell: PlannedRollout) -> records.Outcome:
+    def _guess(self, cell: PlannedRollout) -> Outcome:
         return "resolved" if self._pass_chance(cell.task) >= 0.5 else "unresolved"
 
-    def _pass_chance(self, task: records.Task) -> float:
+    def _pass_chance(self, task: Task) -> float:
         return float(pass_chance(*self.store.state.recorded.get(task.instance_id, (0, 0))))
