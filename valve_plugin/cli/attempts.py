@@ -197,7 +197,7 @@ def kept(local: LocalStore) -> list[Attempt]:
     """Return every attempt that can be read, the latest first; print warnings about the others to stderr."""
     found = local.attempts()[::-1]
     for warning in local.warnings:
-        output.note(f"valve: {warning}", style="yellow")
+        output.warn(warning)
     return found
 
 

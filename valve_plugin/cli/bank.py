@@ -119,7 +119,7 @@ def show(
         output.say()
         output.verbatim(output.clean(item.markdown) + "\n")
         if output.clean(item.markdown) != item.markdown:
-            output.note("valve: the body holds control or invisible characters, left out here", style="yellow")
+            output.warn("the body holds control or invisible characters, left out here")
 
 
 @commands.add("log", "valve bank log                               # what was proposed, judged and accepted")
@@ -238,7 +238,7 @@ def verify(
     simulation = runs.note_simulation(directory, json=json)
     if repair:
         for line in mend(directory):
-            output.note(f"valve: {line}", style="yellow")
+            output.warn(line)
     receipt = recompute(directory, tasks, **_condition(directory)) if deep else None
     findings = receipt.findings if receipt else tuple(examine(directory))
     damaged = any(finding.level == "error" for finding in findings)

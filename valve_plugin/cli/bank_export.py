@@ -97,7 +97,7 @@ def _seen(store: BankStore) -> list[Item]:
     """Return the items that hide nothing, and name the others on stderr."""
     for item in store.bank.items:
         if item.hidden:
-            output.note(f"valve: {item.kind} {item.name} hides what it says and is left out", style="yellow")
+            output.warn(f"{item.kind} {item.name} hides what it says and is left out")
     return [item for item in store.bank.items if not item.hidden]
 
 

@@ -14,7 +14,18 @@ from valve_plugin.bank import ledger
 from valve_plugin.bank.entries import Proposed, undecided
 from valve_plugin.bank.scripted_bank import is_scripted, names_scripted_model
 from valve_plugin.cli import output
-from valve_plugin.cli.options import BankDir, Commands, Json, argument, find_item, flag, open_bank, option, read_input
+from valve_plugin.cli.options import (
+    BankDir,
+    Commands,
+    Count,
+    Json,
+    argument,
+    find_item,
+    flag,
+    open_bank,
+    option,
+    read_input,
+)
 from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError
 from valve_plugin.evidence.history import facts, words
@@ -210,7 +221,7 @@ def edit(
     "valve bank undo --to 3                       # the notes of version 3 again",
 )
 def undo(
-    to: Annotated[int | None, option("--to", "VERSION", "Go back to this version.", min=0)] = None,
+    to: Annotated[Count, option("--to", "VERSION", "Go back to this version.", min=0)] = None,
     reason: Reason = "",
     bank: BankDir = "",
     json: Json = False,
@@ -283,7 +294,7 @@ def _merge(store: BankStore, source: str, theirs: bytes, how: How, *, json: bool
     if not whole:
         output.note(f"{output.plural(found.shared, 'ledger line')} in common with {source}")
         for kind, name in found.both:
-            output.note(f"valve: {kind} {name} changed on both sides; this side's stays", style="yellow")
+            output.warn(f"{kind} {name} changed on both sides; this side's stays")
     kept, withheld = _withhold([replace(item, created_step=0, judged=UNSET) for item in coming])
     _enter(store, Coming(source, kept, withheld, removes, "merge"), how, json=json)
 

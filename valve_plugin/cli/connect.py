@@ -85,14 +85,14 @@ def context(
     here = find(Path.cwd())
     if is_foreign(store.bank.repo, store.dir, here):
         words = describe_mismatch(store.bank.repo, store.dir, here.name)
-        output.note(f"valve: {words}: its notes are not about this code", style="yellow")
+        output.warn(f"{words}: its notes are not about this code")
     settings = store.settings()
     hooks = plugins.load(settings.plugins).hook
     block = hooks.valve_retrieve(settings=settings, bank=store.bank, task_id="", issue=issue)
     if block is None:
         raise PluginError(f"none of the plugins {', '.join(settings.plugins)} retrieves; add valve to `plugins`")
     left_out = [(key, "larger than context_bytes") for key in block.left_out]
-    if not is_welcome(store, lambda line: output.note(f"valve: {line}", style="yellow")):
+    if not is_welcome(store, lambda line: output.warn(line)):
         block, left_out = Context(text="", bank_hash=store.bank.hash), []
     elif not block.items:
         left_out += [(item.key, "shares too little with the task") for item in near(settings, store.bank, issue)]
@@ -181,10 +181,9 @@ def connect(
     if agent == "claude" and changed and after and find(path.parent).git:
         _keep_private(path)
     if agent == "claude" and not undo and (clone := clone_around(Path(_words()[0]))):
-        output.note(
-            f"valve: the hooks run {_words()[0]}, in the clone {clone}: when that is moved or deleted, the notes stop, "
-            "and only `valve doctor` says so; installed with uv or pipx, valve stays where it is",
-            style="yellow",
+        output.warn(
+            f"the hooks run {_words()[0]}, in the clone {clone}: when that is moved or deleted, the notes stop, "
+            "and only `valve doctor` says so; installed with uv or pipx, valve stays where it is"
         )
 
 
@@ -203,7 +202,7 @@ def _keep_private(path: Path) -> None:
                 file.write("\n" * bool(before and not before.endswith("\n")) + f"**/{_FILES['claude']}\n")
             output.note(f"git overlooks it: {_FILES['claude']} is in {excluded}")
     except (ValveError, OSError) as e:
-        output.note(f"valve: {path} is yours alone, so do not commit it; git could not be told so: {e}", style="yellow")
+        output.warn(f"{path} is yours alone, so do not commit it; git could not be told so: {e}")
 
 
 def _hooked(path: Path, before: str, check: str, *, undo: bool) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from valve_plugin.cli import output
-from valve_plugin.cli.options import Commands, Json, flag, option
+from valve_plugin.cli.options import Commands, Count, Json, flag, option
 from valve_plugin.cli.runs import open_run
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, SandboxError
@@ -33,7 +33,7 @@ commands = Commands()
 def demo(
     fast: Annotated[bool, flag("--fast", "Fewer tasks and a smaller panel.")] = False,
     out: Annotated[Path | None, option("--out", "DIR", "Keep everything here. Default: a temporary folder.")] = None,
-    seed: Annotated[int | None, option("--seed", "SEED", "Another scripted model.", min=0)] = None,
+    seed: Annotated[Count, option("--seed", "SEED", "Another scripted model.", min=0)] = None,
     json: Json = False,
 ) -> None:
     """Show the whole loop on real bugs, offline.

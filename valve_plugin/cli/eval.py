@@ -148,10 +148,9 @@ def note_incomparable(entries: Sequence[Entry]) -> None:
 def _note_lines(what: str, found: Sequence[Reading]) -> None:
     if found:
         lines = ", ".join(str(reading.line) for reading in found)
-        output.note(
-            f"valve: {what}: {plural(len(found), 'evaluation')} (ledger: {lines}) on other holdout tasks, with other "
-            "rollouts per task, or by another solver (model, its arguments, limits, files of mini) than the newest",
-            style="yellow",
+        output.warn(
+            f"{what}: {plural(len(found), 'evaluation')} (ledger: {lines}) on other holdout tasks, with other "
+            "rollouts per task, or by another solver (model, its arguments, limits, files of mini) than the newest"
         )
 
 

@@ -16,7 +16,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.checkout import find
 from valve_plugin.checkout import find as find_checkout
 from valve_plugin.cli import output, runs, task_sets
-from valve_plugin.cli.options import RARE, BankDir, Commands, Json, argument, flag, open_bank, option
+from valve_plugin.cli.options import BankDir, Commands, Count, Json, argument, flag, open_bank, option
 from valve_plugin.cli.output import plural
 from valve_plugin.config import resolve
 from valve_plugin.errors import BankNotFoundError, ConfigError
@@ -62,30 +62,14 @@ def evolve(
     ] = "",
     json: Json = False,
     rollouts: Annotated[
-        int | None, option("--rollouts", "R", "Panel rollouts per task. Default: 3.", min=1, rich_help_panel=RARE)
+        Count, option("--rollouts", "R", "Panel rollouts per task. Default: 3.", min=1, rare=True)
     ] = None,
-    limit: Annotated[
-        int | None,
-        option("--limit", "N", "Use only the first N tasks of the stream.", min=1, rich_help_panel=RARE),
-    ] = None,
-    seed: Annotated[
-        int | None, option("--seed", "SEED", "Seed of what is drawn. Default: 0.", rich_help_panel=RARE)
-    ] = None,
+    limit: Annotated[Count, option("--limit", "N", "Only the first N tasks of the stream.", min=1, rare=True)] = None,
+    seed: Annotated[Count, option("--seed", "SEED", "Seed of what is drawn. Default: 0.", rare=True)] = None,
     new_epoch: runs.NewEpoch = False,
     no_early_stop: runs.NoEarlyStop = False,
-    speculate: Annotated[
-        float | None,
-        option(
-            "--speculate",
-            "SHARE",
-            "Rollouts that may run ahead in vain, per useful one. Default: 0.1, a tenth.",
-            min=0,
-            rich_help_panel=RARE,
-        ),
-    ] = None,
-    ungated: Annotated[
-        bool, flag("--ungated", "Take every proposal without a gate, only to compare.", rich_help_panel=RARE)
-    ] = False,
+    speculate: runs.Speculate = None,
+    ungated: runs.Ungated = False,
 ) -> None:
     """Learn from a stream of tasks.
 

@@ -86,7 +86,7 @@ def run(
         for path in written:
             output.say(str(path))
     for place in [p for p in remarks if not failed or p in failed]:
-        output.note(f"valve: {place}: {remarks[place]}", style="yellow")
+        output.warn(f"{place}: {remarks[place]}")
     if failed:
         output.note(f"{len(failed)} of {output.plural(len(wanted), 'run')} did not end; start again to go on with them")
         raise typer.Exit(min(code for _, code in failed.values()))

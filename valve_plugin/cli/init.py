@@ -164,11 +164,11 @@ def _create(directory: Path, here: Checkout, settings: dict[str, Any]) -> bool:
             )
         return False
     for warning in store.warnings if created else ():
-        output.note(f"valve: {warning}", style="yellow")
+        output.warn(warning)
     local = BankStore.open(directory).local  # which takes over what a bank that is gone has left
     if created and (left := len(local.attempts())):
         what = f"{plural(left, 'attempt')} of an earlier bank of {repo}, which is gone, came to this one"
-        output.note(f"valve: {what}; to begin without, delete {local.dir}", style="yellow")
+        output.warn(f"{what}; to begin without, delete {local.dir}")
     if not identity.is_own(repo, directory, here):  # where the names alone do not show that the bank belongs here
         identity.remember_folder(directory, here)
     return created

@@ -37,14 +37,15 @@ RARE = "Rarely needed"
 _POINTS = "a difference of rates: 5 points are 0.05"
 
 
-def option(name: str, metavar: str, text: str, *, also: str = "", **how: Any) -> Any:
+def option(name: str, metavar: str, text: str, *, also: str = "", rare: bool = False, **how: Any) -> Any:
     """Return an option that takes a value; `text` is its help, `also` another name."""
-    return typer.Option(*filter(None, [name, also]), metavar=metavar, help=text, **how)
+    section = RARE if rare else None
+    return typer.Option(*filter(None, [name, also]), metavar=metavar, help=text, rich_help_panel=section, **how)
 
 
-def flag(name: str, text: str, **how: Any) -> Any:
+def flag(name: str, text: str, *, rare: bool = False, **how: Any) -> Any:
     """Return an option without a value; `text` is its help."""
-    return typer.Option(name, help=text, **how)
+    return typer.Option(name, help=text, rich_help_panel=RARE if rare else None, **how)
 
 
 def argument(metavar: str, text: str, **how: Any) -> Any:
@@ -179,9 +180,9 @@ def open_bank(bank: str) -> BankStore:
     except BankNotFoundError as e:
         raise BankNotFoundError(f"{e}{_elsewhere(bank, any_=True)}") from e
     for warning in store.warnings:
-        output.note(f"valve: {warning}", style="yellow")
+        output.warn(warning)
     if store.bank.version == 0 and len(list(store.entries())) == 1 and (hint := _elsewhere(bank)):
-        output.note(f"valve: {store.dir}: nothing happened in this bank yet{hint}", style="yellow")
+        output.warn(f"{store.dir}: nothing happened in this bank yet{hint}")
     return store
 
 

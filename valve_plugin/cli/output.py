@@ -90,6 +90,11 @@ def note(text: str, style: str = "dim") -> None:
     relay(advice(text), style)
 
 
+def warn(text: str) -> None:
+    """Print to stderr what a person should know, although the command goes on."""
+    note(f"valve: {text}", "yellow")
+
+
 def relay(text: str, style: str = "dim") -> None:
     """Print to stderr what another process wrote: its commands name their bank already."""
     _print(text, style, stderr=True)

@@ -14,7 +14,7 @@ import typer
 from valve_plugin.bank import scripted_bank
 from valve_plugin.bank.scripted_bank import LABEL, is_scripted
 from valve_plugin.cli import output, task_sets
-from valve_plugin.cli.options import RARE, flag, open_bank, option, overrides
+from valve_plugin.cli.options import Count, Real, flag, open_bank, option, overrides
 from valve_plugin.cli.stage import Stage
 from valve_plugin.config import SCRIPTED_MODEL, model_of
 from valve_plugin.errors import BankNotFoundError, BudgetError
@@ -39,19 +39,21 @@ _MUCH_ROLLOUTS, _MUCH_USD = 100, 10.0
 Set = Annotated[list[str], option("-c", "KEY=VALUE", "A setting for this run; may be repeated.", also="--set")]
 Tasks = Annotated[str, option("--tasks", "TASKS", "The panel's task set. Default: the last one used.")]
 Simulate = Annotated[bool, flag("--simulate", "Run a SIMULATION with a scripted model: no key, its own bank.")]
-Workers = Annotated[int | None, option("--workers", "N", "Rollouts run at the same time. Default: 1.", min=1)]
+Workers = Annotated[Count, option("--workers", "N", "Rollouts run at the same time. Default: 1.", min=1)]
 UnsafeLocal = Annotated[
-    bool, flag("--unsafe-local", "Run rollouts without a sandbox, with all your permissions.", rich_help_panel=RARE)
+    bool, flag("--unsafe-local", "Run rollouts without a sandbox, with all your permissions.", rare=True)
 ]
-PanelSize = Annotated[
-    int | None, option("--panel-size", "N", "Tasks of the panel. Default: 50.", also="--panel", min=1)
-]
-NewEpoch = Annotated[
-    bool, flag("--new-epoch", "Measure the panel anew and begin new gate queries.", rich_help_panel=RARE)
-]
+PanelSize = Annotated[Count, option("--panel-size", "N", "Tasks of the panel. Default: 50.", also="--panel", min=1)]
+NewEpoch = Annotated[bool, flag("--new-epoch", "Measure the panel anew and begin new gate queries.", rare=True)]
 NoEarlyStop = Annotated[
-    bool, flag("--no-early-stop", "Run whole panels, to compare. Verdicts are the same.", rich_help_panel=RARE)
+    bool, flag("--no-early-stop", "Run whole panels, to compare. Verdicts are the same.", rare=True)
 ]
+
+
+Speculate = Annotated[
+    Real, option("--speculate", "SHARE", "Rollouts run ahead in vain, per useful one. Default: 0.1.", min=0, rare=True)
+]
+Ungated = Annotated[bool, flag("--ungated", "Take every proposal without a gate, only to compare.", rare=True)]
 
 
 class Solving(NamedTuple):
@@ -66,7 +68,7 @@ class Solving(NamedTuple):
     simulate: Simulate = False
     unsafe_local: UnsafeLocal = False
     keep_history: Annotated[
-        bool, flag("--keep-history", "Leave the image's git history, though it shows the fix.", rich_help_panel=RARE)
+        bool, flag("--keep-history", "Leave the image's git history, though it shows the fix.", rare=True)
     ] = False
 
     def settings(self, use: Use, **more: Any) -> dict[str, Any]:
@@ -80,15 +82,11 @@ class Solving(NamedTuple):
 class Limits(NamedTuple):
     """The options that end a run early, and that let it begin."""
 
-    budget_usd: Annotated[
-        float | None, option("--budget-usd", "USD", "Stop when this much is spent. Default: no limit.")
-    ] = None
-    max_rollouts: Annotated[int | None, option("--max-rollouts", "N", "Stop after N rollouts. Default: no limit.")] = (
+    budget_usd: Annotated[Real, option("--budget-usd", "USD", "Stop when this much is spent. Default: no limit.")] = (
         None
     )
-    max_hours: Annotated[
-        float | None, option("--max-hours", "H", "Start nothing new after H hours. Default: no limit.")
-    ] = None
+    max_rollouts: Annotated[Count, option("--max-rollouts", "N", "Stop after N rollouts. Default: no limit.")] = None
+    max_hours: Annotated[Real, option("--max-hours", "H", "Start nothing new after H hours. Default: no limit.")] = None
     yes: Annotated[bool, flag("--yes", "Do not ask before many rollouts.")] = False
 
     @property
@@ -182,7 +180,7 @@ def note_sizes(store: BankStore, taskset: TaskSet) -> None:
     if panel and store.epoch() and not store.queries_used() and len(panel.tasks) < split.REFERENCE:
         output.note(split.describe_gate(len(panel.tasks), panel.rollouts, panel.rho))
     if unused := split.unused(taskset.split, len(taskset.tasks)):
-        output.note(f"valve: {unused}", style="yellow")
+        output.warn(unused)
 
 
 def bank_for_run(bank: str, simulate: bool, tasks: str = "") -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from valve_plugin.cli import output, task_sets, tasks_make
-from valve_plugin.cli.options import Commands, Json, argument, flag, option
+from valve_plugin.cli.options import Commands, Count, Json, argument, flag, option
 from valve_plugin.cli.runs import UnsafeLocal
 from valve_plugin.cli.stage import Meter, Stage
 from valve_plugin.cli.status import with_model
@@ -66,7 +66,7 @@ def list_(
             try:
                 one = task_set.load(path)
             except TaskError as e:
-                output.note(f"valve: {e}", style="yellow")
+                output.warn(str(e))
                 continue
             about = {"repository": one.repository.name, "tasks": len(one.tasks), "split": one.split is not None}
             sets.append({**about, "made_by": task_set.made_by(path), "path": str(path)})
@@ -143,7 +143,7 @@ def show(
 def verify(
     tasks: task_sets.Given = "",
     times: Annotated[int, option("--times", "N", "Runs of each.", min=1)] = 3,
-    limit: Annotated[int | None, option("--limit", "N", "Only the first N tasks. Default: all.", min=1)] = None,
+    limit: Annotated[Count, option("--limit", "N", "Only the first N tasks. Default: all.", min=1)] = None,
     unsafe_local: UnsafeLocal = False,
     json: Json = False,
 ) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from valve_plugin.bank.scripted_bank import LABEL
 from valve_plugin.cli import options, output, runs, task_sets
-from valve_plugin.cli.options import Commands, Json, argument, option, read_input
+from valve_plugin.cli.options import Commands, Count, Json, argument, option, read_input
 from valve_plugin.cli.stage import Stage
 from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError
@@ -38,9 +38,9 @@ def try_text(
     files: Annotated[list[Path], argument("FILE...", "Texts: AGENTS.md, CLAUDE.md, a SKILL.md, a folder of them.")],
     against: Annotated[list[Path], option("--against", "OTHER", "Compare with this text, not with none; repeat.")] = [],  # noqa: B006 (Typer copies it)
     tasks: Annotated[str, option("--tasks", "TASKS", "Task set. Default: that of this repository.")] = "",
-    pairs: Annotated[int | None, option("--pairs", "N", "Pairs at most. Default: three for each task.", min=1)] = None,
+    pairs: Annotated[Count, option("--pairs", "N", "Pairs at most. Default: three for each task.", min=1)] = None,
     negligible: Annotated[float, options.tolerable("--negligible", "D", "Differences up to this do not matter.")] = 0.1,
-    seed: Annotated[int | None, option("--seed", "SEED", "Draw other tasks, with fresh rollouts. Default: 0.")] = None,
+    seed: Annotated[Count, option("--seed", "SEED", "Draw other tasks, with fresh rollouts. Default: 0.")] = None,
     out: Annotated[Path | None, option("--out", "FILE", "Write a page about it, one HTML file.")] = None,
     solving: runs.Solving = runs.SOLVING,
     limits: runs.Limits = runs.LIMITS,
@@ -132,7 +132,7 @@ def _read(path: Path) -> str:
     if not text.strip():
         raise ConfigError(f"{path}: the file is empty; there is nothing to try")
     if hidden := hidden_characters(text):
-        output.note(f"valve: {path} holds characters that hide what it says: {', '.join(hidden)}", style="yellow")
+        output.warn(f"{path} holds characters that hide what it says: {', '.join(hidden)}")
     return text
 
 
