@@ -7,8 +7,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests import calc
 from tests.cli.conftest import Run
 from tests.lean import lean
@@ -123,15 +121,6 @@ def test_what_the_rows_change_must_be_said(project: Path, valve: Run, tmp_path: 
 def test_a_clone_that_is_none(project: Path, valve: Run, tmp_path: Path) -> None:
     valve("tasks", "import", rows(tmp_path), "--clone", str(tmp_path), code=2)
     assert "not a git repository" in valve.err
-
-
-@pytest.mark.parametrize("bad", [calc.row(FAIL_TO_PASS=[])])
-def test_no_usable_row_is_a_finding(project: Path, valve: Run, tmp_path: Path, bad: dict[str, object]) -> None:
-    tree = put(tmp_path / "tree", calc.FILES)
-    path = tmp_path / "bad.jsonl"
-    path.write_text(json.dumps(bad) + "\n")
-    options = ["--source", str(tree), "--python", str(lean())]
-    assert "0 tasks imported, 1 refused" in valve("tasks", "import", str(path), *options, code=1)
 
 
 def test_rows_that_are_none_are_told_what_they_lack(project: Path, valve: Run, tmp_path: Path) -> None:
