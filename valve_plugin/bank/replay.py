@@ -25,22 +25,7 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
-from valve_plugin.bank import ledger, moves
-from valve_plugin.bank.entries import (
-    AttemptNote,
-    Baseline,
-    Entry,
-    EpochOpened,
-    Evaluated,
-    Judged,
-    LeftOut,
-    Opened,
-    OwnerAct,
-    PanelFixed,
-    Proposed,
-    Remeasured,
-    Taken,
-)
+from valve_plugin.bank import entries, ledger, moves
 from valve_plugin.codec import digest
 from valve_plugin.errors import BankCorruptError, HorizonError, RecordError, StaleVerdictError, ValveError
 from valve_plugin.records import Bank, Item, Panel, PanelOutcome, Proposal, Verdict, bank_hash
@@ -56,7 +41,7 @@ class Replay:
         self.banks: list[Bank] = []
         """By version; the last is the current one. Empty until `Opened`."""
         self.panel: Panel | None = None
-        self.epoch: EpochOpened | None = None
+        self.epoch: entries.EpochOpened | None = None
         """The open epoch; None before the first and between a new panel and its epoch."""
         self.queries = 0
         """Gate queries of the open epoch."""
@@ -105,7 +90,7 @@ class Replay:
         tasks = self.panel.tasks if self.panel else ()
         return frozenset(t.instance_id for t in tasks) - {o.task_id for o in self.known}
 
-    def feed(self, entry: Entry) -> None:
+    def feed(self, entry: entries.Entry) -> None:
         """Apply one more entry.
 
         Raises:
@@ -113,20 +98,20 @@ class Replay:
             HorizonError: a gate query beyond the horizon.
             RecordError: anything else that may not come now; the message says what has to come first.
         """
-        if bool(self.banks) == isinstance(entry, Opened):
+        if bool(self.banks) == isinstance(entry, entries.Opened):
             raise RecordError("the first entry of a ledger, and only the first, is `opened`")
         self._feed(entry)
 
     @singledispatchmethod
-    def _feed(self, entry: Entry) -> None:
+    def _feed(self, entry: entries.Entry) -> None:
         raise TypeError(f"{type(entry).__name__} is not a ledger entry")
 
     @_feed.register
-    def _opened(self, entry: Opened) -> None:
+    def _opened(self, entry: entries.Opened) -> None:
         self.banks.append(Bank(repo=entry.repo, schema_version=entry.schema_version))
 
     @_feed.register
-    def _panel_fixed(self, entry: PanelFixed) -> None:
+    def _panel_fixed(self, entry: entries.PanelFixed) -> None:
         ids = [task.instance_id for task in entry.panel.tasks]
         if not ids or len(set(ids)) < len(ids):
             raise RecordError(
@@ -137,7 +122,7 @@ class Replay:
         self._start_count()
 
     @_feed.register
-    def _epoch_opened(self, entry: EpochOpened) -> None:
+    def _epoch_opened(self, entry: entries.EpochOpened) -> None:
         if self.panel is None or entry.panel_hash != self.panel.hash:
             raise RecordError(f"epoch {entry.epoch} is not about the fixed panel; fix the panel first")
         if entry.epoch != self._epochs + 1:
@@ -146,7 +131,7 @@ class Replay:
         self._start_count()
 
     @_feed.register
-    def _baseline(self, entry: Baseline) -> None:
+    def _baseline(self, entry: entries.Baseline) -> None:
         self._require_epoch(entry.epoch)
         if self.outcomes is not None:
             raise RecordError(f"epoch {entry.epoch} has a baseline that still holds; open a new epoch for another")
@@ -157,21 +142,21 @@ class Replay:
         self.known = self.in_panel_order((*self.known, *entry.result.outcomes))
 
     @_feed.register
-    def _remeasured(self, entry: Remeasured) -> None:
+    def _remeasured(self, entry: entries.Remeasured) -> None:
         self._require_idle(entry.epoch, entry.result.bank_hash)
         self._require_complete(entry.result.outcomes, "an A/A measurement")
         self._count(entry.result.outcomes)
         self.remeasured += 1
 
     @_feed.register
-    def _left_out(self, entry: LeftOut) -> None:
+    def _left_out(self, entry: entries.LeftOut) -> None:
         self._require_idle(entry.epoch, entry.bank_hash)
         moves.single_item_bank(self.bank, entry.without)  # it is there
         self._require_complete(entry.outcomes, "a measurement without an item", of={o.task_id for o in entry.outcomes})
         self._use(entry.outcomes)
 
     @_feed.register
-    def _proposed(self, entry: Proposed) -> None:
+    def _proposed(self, entry: entries.Proposed) -> None:
         sources = {entry.proposal.task_id, *(note.task_id for note in entry.attempts)}
         self._require_unread(sources, (), "be learned from")
         self.sources |= sources
@@ -179,7 +164,7 @@ class Replay:
         self._use(entry.attempts)
 
     @_feed.register
-    def _judged(self, entry: Judged) -> None:
+    def _judged(self, entry: entries.Judged) -> None:
         verdict = entry.verdict
         self._require_query(verdict)
         after = self._after(verdict)
@@ -204,7 +189,7 @@ class Replay:
             del self._served[task]
 
     @_feed.register
-    def _taken(self, entry: Taken) -> None:
+    def _taken(self, entry: entries.Taken) -> None:
         if self._epochs:
             raise RecordError(
                 f"proposal {entry.proposal_id} is taken without a gate after epoch {self._epochs} of gate queries; a "
@@ -219,7 +204,7 @@ class Replay:
         self.banks.append(after)
 
     @_feed.register
-    def _owner_act(self, entry: OwnerAct) -> None:
+    def _owner_act(self, entry: entries.OwnerAct) -> None:
         if entry.bank_hash != self.bank.hash:
             raise StaleVerdictError(f"the owner changed bank {entry.bank_hash[:12]}, {self._now()}")
         sources = {task for item in entry.items for task in item.source_tasks}
@@ -241,7 +226,7 @@ class Replay:
         self._start_count()
 
     @_feed.register
-    def _evaluated(self, entry: Evaluated) -> None:
+    def _evaluated(self, entry: entries.Evaluated) -> None:
         if not entry.version < len(self.banks):
             raise RecordError(f"evaluates version {entry.version}, but the bank has versions 0 to {self.bank.version}")
         frozen = self.banks[entry.version]
@@ -310,7 +295,7 @@ class Replay:
                 f"query {verdict.query} of the {epoch.horizon} declared for epoch {epoch.epoch}; open a new epoch"
             )
 
-    def _require_epoch(self, number: int) -> EpochOpened:
+    def _require_epoch(self, number: int) -> entries.EpochOpened:
         if self.epoch is None or self.epoch.epoch != number:
             now = self.epoch.epoch if self.epoch else "none"
             raise RecordError(f"about epoch {number}, but the open one is {now}; open an epoch first")
@@ -370,7 +355,7 @@ class Replay:
         self._use(outcomes)
         panel_order.add_counts(self.recorded, outcomes)
 
-    def _use(self, rollouts: Iterable[PanelOutcome | AttemptNote]) -> None:
+    def _use(self, rollouts: Iterable[PanelOutcome | entries.AttemptNote]) -> None:
         known = self.ordinals
         for one in rollouts:
             key = (one.task_id, one.context_hash)
