@@ -534,7 +534,6 @@ def _median(values: Sequence[float]) -> str:
 
 def run(world: str, base: float, learner: str, seed: int, budget: int) -> dict[str, Any]:
     """Return one run as a row of the results."""
-    logging.disable(logging.WARNING)
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         work = LEARNERS[learner](World(world, base, seed), budget)
@@ -553,6 +552,7 @@ def main() -> None:
     parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS))
     parser.add_argument("--out", type=Path, default=Path("peers.jsonl"), help="results, one line a run")
     args = parser.parse_args()
+    logging.disable(logging.WARNING)
     rows = [json.loads(line) for line in args.out.read_text("utf-8").splitlines()] if args.out.exists() else []
     known = {(r["world"], r["base"], r["learner"], r["seed"], r["budget"]) for r in rows}
     todo = [
