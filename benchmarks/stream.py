@@ -36,6 +36,8 @@ from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from valve_plugin import plugins
 from valve_plugin.bank.entries import Baseline, Judged, Proposed
 from valve_plugin.bank.store import BankStore
@@ -46,7 +48,7 @@ from valve_plugin.evolve.open import fix_panel
 from valve_plugin.evolve.steps import Steps
 from valve_plugin.gate import judge, panel_run, plan
 from valve_plugin.hookspecs import hookimpl
-from valve_plugin.records import Attempt, Item, Proposal
+from valve_plugin.records import Attempt, Item, Proposal, bank_hash
 from valve_plugin.rollouts.workers import stop_event
 from valve_plugin.tasks.task_set import load
 
@@ -237,7 +239,8 @@ class World:
     ) -> Proposal:
         """Wait for the model's answer, and propose one skill."""
         task_id = attempts[0].task_id
-        key = digest([task_id, bank.hash, feedback, [a.outcome for a in attempts]])
+        content = bank_hash(replace(bank, schema_version=1))  # the world stays the same where hashes of banks change
+        key = digest([task_id, content, feedback, [a.outcome for a in attempts]])
         numbers = draw("extract", key)
         CLOCK.sleep(numbers.lognormvariate(math.log(40), 0.5), stop_event())
         sort = numbers.random()
