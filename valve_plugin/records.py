@@ -359,7 +359,7 @@ class FailedTest(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 SUSPICIOUS = "suspicious patch:"
 """How the reason of an attempt begins whose patch was written, or behaves, as if to forge its result."""
 LOOK_AT = "resolved, but look at"
-"""How that of a resolved one begins whose patch has comparisons that may say anything."""
+"""How that of a resolved one begins whose patch has answers written down for certain arguments."""
 
 
 class Attempt(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

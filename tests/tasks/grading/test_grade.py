@@ -93,29 +93,6 @@ def test_tests_may_replace_builtins_to_feed_the_code(tmp_path: Path, unsafe: Set
     assert (result.outcome, result.reason) == ("resolved", "")
 
 
-ABOUT_ITSELF = """\
-import marshal
-
-from calc.ops import clamp
-
-
-def test_it():
-    assert marshal.dumps(test_it.__code__)
-    assert clamp(5, 0, 9) == 5
-"""
-
-
-def test_tests_that_cannot_show_what_they_compare_are_graded_as_they_are(tmp_path: Path, unsafe: Settings) -> None:
-    path = "tests/test_itself.py"
-    rows = [calc.row(PASS_TO_PASS=[*calc.P2P, f"{path}::test_it"])]
-    found = load(calc.write(tmp_path, rows, files={**calc.FILES, path: ABOUT_ITSELF}))
-    made = prepare(found.repository), found.tasks[0]
-    assert list(refused_fixes(made[0], found.tasks, unsafe)) == []
-    result = grade(*made, calc.change(calc.BUGGY, calc.OPS + "# more\n"), unsafe)
-    seen = f"what these compare was not looked at: {path}, conftest.py"
-    assert (result.outcome, result.reason) == ("resolved", f"{seen}, tests/data/python2.py")
-
-
 def test_a_wrong_fix_names_a_failing_test_and_stops_after_the_first_run(calc_task: Calc, unsafe: Settings) -> None:
     result = grade(*calc_task, patched(calc_task, {"calc/ops.py": calc.WRONG_FIX}), unsafe)
     assert result.outcome == "unresolved"
@@ -201,10 +178,9 @@ def test_what_does_not_apply_is_the_agents_doing(calc_task: Calc, unsafe: Settin
     [
         "X = " + "+".join(["1"] * 3000),
         "def f(a):\n    return a" + ".b" * 3000,
-        "import math\n\n\ndef f():\n    math.a[0x" + "f" * 6000 + "][0] = 1",
-        "import os\n\n\ndef f():\n    getattr(os, '\\ud800')",
+        "X = 2 if 0x" + "f" * 6000 + " == 1 == 2 else 1",
     ],
-    ids=["long sum", "long chain", "huge number", "half of a pair"],
+    ids=["long sum", "long chain", "huge number"],
 )
 def test_code_that_cannot_be_inspected_is_the_agents_doing(calc_task: Calc, unsafe: Settings, added: str) -> None:
     result = grade(*calc_task, patched(calc_task, {"calc/ops.py": f"{calc.OPS}\n\n{added}\n"}), unsafe)
@@ -266,10 +242,12 @@ def test_grading_the_same_tree_at_once_runs_its_tests_once(
     calc_task: Calc, unsafe: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patch = patched(calc_task, {"calc/ops.py": calc.OPS.replace("Arithmetic", "At once")})
-    runs: list[tuple[str, ...]] = []
+    runs: list[str] = []
     real = grading.run_tests
     monkeypatch.setattr(
-        grading, "run_tests", lambda *words, **more: runs.append(tuple(words[3])) or real(*words, **more)
+        grading,
+        "run_tests",
+        lambda *words, **more: runs.append(f"{words[1].commit} {words[3]} {more}") or real(*words, **more),
     )
     with ThreadPoolExecutor(3) as pool:
         grades = list(pool.map(lambda _: grade(*calc_task, patch, unsafe), range(3)))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from hypothesis import strategies as st
 
 from tests.tools import need_module
 from valve_plugin.tasks.grading.inspect_patch import inspect_patch, new_modules
-from valve_plugin.tasks.grading.uses import is_harmless
 
 FRAMES = b"import sys\n\ndef caller():\n    return sys._getframe(1)\n"
 FALSE_ALARMS = Path(__file__).parents[3] / "benchmarks" / "false_alarms.py"
@@ -44,46 +41,27 @@ def test_moved_and_renamed_code_is_ordinary() -> None:
     assert inspect(before, {"a/z.py": FRAMES, "a/y.py": b""}) == []
 
 
-def test_what_a_package_uses_is_ordinary_there_but_for_what_is_dangerous() -> None:
-    before = {
-        "a/x.py": b"import logging, os, subprocess, numpy\nlogging.debug(os.environ, numpy.array([1]).all())\n",
-        "setup.py": b"import ctypes, subprocess\n",
-        "a/y.py": b"",
-        "b/z.py": b"",
-    }
-
-    def alarms(path: str, code: str) -> list[str]:
-        return inspect(before, before | {path: code.encode()})
-
-    assert alarms("a/y.py", "import subprocess\nsubprocess.run([]).strip()\n") == []
-    assert alarms("a/y.py", "import os\nos.environ.values()\n") == []
-    assert alarms("a/y.py", "import numpy.linalg\nnumpy.zeros(3).ravel()\n") == [], "another part of a library"
-    assert alarms("a/y.py", "import logging, os\nos.walk('.')\nlogging.Handler\n") == [
-        "a/y.py:2 `os.walk`: nothing in this repository uses it",
-        "a/y.py:3 `logging.Handler`: nothing in this repository uses it",
-    ]
-    assert alarms("b/z.py", "import subprocess\n") == ["b/z.py:1 `subprocess`: nothing in this repository uses it"]
-    assert alarms("a/y.py", "import ctypes\n") == ["a/y.py:1 `ctypes`: no repair needs it"]
-
-
 @pytest.mark.parametrize(
-    "code",
+    ("code", "what"),
     [
-        "from {m} import {n} as x",
-        "import {m} as x\nx.{n}",
-        "import {m}\ny = {m}\ny.{n}",
-        "import {m}\ndef f(x={m}): x.{n}",
-        "import {m}\nx, y = {m}, 1\nx.{n}",
-        "import {m}\ngetattr({m}, '{n}')",
-        "import {m}\ngetattr({m}, '_'[:0] + '{n}')",
-        "import {m}\n(lambda x: x.{n})({m})",
-        "import importlib\nx = importlib.import_module('{m}')\nx.{n}",
-        "from importlib import import_module as f\nx = f('{m}')\nx.{n}",
+        ("import gc", "1 `gc`: no repair needs it"),
+        ("import sys as s\ns._getframe()", "2 `_getframe`: no repair needs it"),
+        ("from sys import settrace as f", "1 `sys.settrace`: no repair needs it"),
+        ("import sys as s\nx = s.modules", "2 `sys.modules`: no repair needs it"),
+        ("from inspect import stack", "1 `inspect.stack`: no repair needs it"),
+        ("from unittest import mock", "1 `unittest.mock`: no repair needs it"),
+        ("import numpy.testing", "1 `numpy.testing`: no repair needs it"),
+        ("import _pytest.runner", "1 `_pytest.runner`: no repair needs it"),
+        ("x = eval('1')", "1 `eval`: no repair needs it"),
+        ("def pytest_runtest_call(item): pass", "1 `pytest_runtest_call`: no repair needs it"),
+        ("x = getattr(f, '__globals__')", "1 names in a text: __globals__"),
+        ("x = 'tests/data'", "1 names tests or their process: 'tests/'"),
+        ("class A:\n    def __eq__(self, other): return True", "2 answers without comparing: __eq__"),
+        ("class A:\n    def __lt__(self, *given): return self.x", "2 answers without comparing: __lt__"),
     ],
 )
-@pytest.mark.parametrize(("module", "name"), [("os", "walk"), ("traceback", "walk_tb"), ("warnings", "filterwarnings")])
-def test_an_alias_hides_nothing(code: str, module: str, name: str) -> None:
-    assert inspect({"a.py": b""}, {"a.py": f"def {name}(): pass\n{code.format(m=module, n=name)}\n".encode()})
+def test_what_hardly_a_repair_needs(code: str, what: str) -> None:
+    assert inspect({"a.py": b""}, {"a.py": code.encode()}) == [f"a.py:{what}"]
 
 
 @pytest.mark.parametrize(
@@ -100,29 +78,8 @@ def test_links_programs_and_broken_files() -> None:
     assert inspect({"a.py": b"def (:"}, {"a.py": b"def (: #"}) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "ordinary"),
-    [
-        ("'one' if fast else 'two'", True),
-        ("NAMES", True),
-        ("name) for name in NAMES if hasattr(self, 'one'", True),
-        ("name) for name in ('one', 'two'", True),
-        ("'one' if fast else fast", False),
-        ("name) for name in fast if hasattr(self, 'one'", False),
-        ("name) for name in ('one', '__globals__'", False),
-        ("fast", False),
-        ("'one' + fast", False),
-    ],
-)
-def test_attributes_of_constant_names_are_ordinary(name: str, ordinary: bool) -> None:
-    code = (
-        f"NAMES = ('one', 'two')\nclass A:\n  one = two = 1\n  def f(self, fast):\n    return [getattr(self, {name})]\n"
-    )
-    assert (inspect({"a.py": b""}, {"a.py": code.encode()}) == []) is ordinary
-
-
 ORDINARY = """
-import os, sys, json, inspect, functools, logging, threading, contextlib, warnings
+import os, re, typing, sys, json, inspect, functools, logging, threading, contextlib, warnings
 from collections.abc import Iterator
 from datetime import datetime as when
 lock = threading.Lock()
@@ -132,11 +89,15 @@ class Visitor:
         return isinstance(other, Visitor) and self.count == other.count
     def __bool__(self) -> bool:
         return bool(self.count)
+    def __lt__(self, other: object) -> bool: raise TypeError
     def __contains__(self, item: object) -> bool:
         return item in self.count
     def add(self, text: str) -> None:
         self.count = text.strip().casefold().split(",")
         print("old %s" % when.now().isoformat())
+class Sorted(typing.Protocol):
+    def __lt__(self, other: object) -> bool: ...
+WORD = re.compile("[a-z]+")
 def read(path: str) -> object:
     with open(os.path.join(path, "data.json"), encoding="utf-8") as file:
         return json.load(file)
@@ -167,27 +128,10 @@ def quiet() -> Iterator[None]:
     finally:
         json.dumps(1)
 """
-IN_A_PACKAGE = """
-import contextlib, importlib, logging, sys, warnings
-log = logging.getLogger(__name__)
-class Visitor:
-    def visit(self, node):
-        return getattr(self, "visit_" + type(node).__name__, self.other)(node)
-def load(fast=None):
-    fast = importlib.import_module("ujson")
-    with warnings.catch_warnings(), contextlib.ExitStack() as stack:
-        warnings.filterwarnings("ignore", "old", DeprecationWarning)
-        log.warning("old %s", stack.enter_context(fast), exc_info=True)
-    print(sys.argv)
-"""
 
 
 def test_ordinary_code_is_not_suspicious() -> None:
     assert inspect({"a.py": b""}, {"a.py": ORDINARY.encode()}) == []
-    once, again = IN_A_PACKAGE.encode(), f"{IN_A_PACKAGE}{ORDINARY}".encode()
-    assert inspect({"a/x.py": once, "a/y.py": b""}, {"a/x.py": once, "a/y.py": again}) == []
-    other = {"b/x.py": once.replace(b"def load", b"def read").replace(b"def visit", b"def look")}
-    assert len(inspect(other | {"a/y.py": b""}, other | {"a/y.py": again})) == 5
 
 
 @given(st.binary(max_size=300))
@@ -202,23 +146,6 @@ trees = st.dictionaries(st.sampled_from(["a/x.py", "a/y.py", "c.so", "d.pth", "e
 @given(trees, trees)
 def test_the_fix_of_a_task_is_never_suspicious(before: dict[str, bytes], fixed: dict[str, bytes]) -> None:
     assert inspect(before, fixed, fixed) == []
-
-
-@given(st.lists(st.text("abcxyz_", min_size=1, max_size=3), min_size=1, max_size=4))
-def test_a_name_is_found_however_it_is_cut(seams: list[str]) -> None:
-    word = "_getframe"
-    cuts = sorted({len(seam) * 3 % len(word) for seam in seams} | {0, len(word)})
-    pieces = [word[a:b] for a, b in itertools.pairwise(cuts)]
-    for text in (" + ".join(map(repr, pieces)), f"''.join({pieces!r})", "".join(["f'", *pieces, "'"])):
-        code = f"def f(thing):\n    return getattr(thing, {text})\n"
-        assert inspect({"a.py": b""}, {"a.py": code.encode()})
-
-
-def test_modules_of_python_that_are_not_listed_are_suspicious() -> None:
-    refused = {name for name in sys.stdlib_module_names if not is_harmless(name)}
-    assert {"gc", "ctypes", "unittest", "traceback", "asyncio", "socket", "site", "pdb", "_thread"} < refused
-    assert not refused & {"re", "math", "itertools", "functools", "collections", "decimal", "datetime", "typing"}
-    assert not any(is_harmless(f"{name}.sys") or is_harmless(f"{name}._sys") for name in sys.stdlib_module_names)
 
 
 def test_a_function_that_is_named_like_a_test_is_none() -> None:

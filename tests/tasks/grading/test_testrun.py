@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import time
-from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tools import put
-from valve_plugin.tasks.grading.differences import compared, differences
-from valve_plugin.tasks.grading.testrun import Message, TestRun, _stamps, combine_phases, read_report
+from valve_plugin.tasks.grading.testrun import Message, combine_phases, read_report
 
 KEY = b"k" * 32
 
@@ -96,86 +90,6 @@ def test_the_last_try_counts_where_a_plugin_repeats_tests() -> None:
     tries = [*phases("a", "failed", True), *phases("a")]
     records = [{"event": "start", "reruns": True}, *tries, {"event": "end"}]
     assert read_report(b"\n".join(signed(records)), KEY).tests == {"a": "passed"}
-
-
-def run(**changes: Any) -> TestRun:
-    fields = {"tests": {"a": "passed"}, "codes": {"a": "1", "t.py": "2"}, "seen": {"x"}} | changes
-    return TestRun(**{name: frozenset(v) if isinstance(v, set) else v for name, v in fields.items()})
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({}, ""),
-        ({"seen": set()}, ""),
-        ({"codes": {"a": "1", "t.py": "2", "b": "new"}}, ""),
-        ({"codes": {"a": "9", "t.py": "2"}}, "a is not the code that its file holds"),
-        ({"codes": {"a": "1", "t.py": "9"}}, "t.py is not the code that its file holds"),
-        ({"codes": {"a": "1"}}, "t.py is not the code that its file holds"),
-        ({"tests": {"a": "xfailed"}}, "a was expected to fail, and not with the known fix"),
-        ({"tests": {"a": "failed"}}, ""),
-        (
-            {"seen": {"x", "the trace function changed to f"}},
-            "the trace function changed to f, and not with the known fix",
-        ),
-    ],
-)
-def test_what_differs_in_kind_from_the_fix(changes: dict[str, Any], why: str) -> None:
-    assert differences(run(**changes), run(), ["a"]) == (why and f"suspicious patch: {why}")
-
-
-BOX = "class Box,object* of type*"
-
-
-@pytest.mark.parametrize(
-    ("told", "known", "bad", "odd"),
-    [
-        (BOX, BOX, "", ""),
-        ("class Box,_Base,object* of type*", BOX, "", ""),
-        ("class Box,object* of ABCMeta*,type*", BOX, "", ""),
-        ("class Box,dict*,object* of type*", BOX, "", "another class than with the known fix"),
-        ("class Other,object* of type*", BOX, "", "another class than with the known fix"),
-        ("class tuple*,object* of type*", BOX, "tuple, and for a class of the tested code with the known fix", ""),
-        ("class Box,object* of Kind,type*", BOX, "a class that is asked what belongs to it, and not with the ", ""),
-        ("class Box,object* of Kind,type*", "class Box,object* of Kind,type*", "", ""),
-        ("abcd", BOX, "no class, and for one with the known fix", ""),
-        ("abcd", "1234", "", "another value than with the known fix"),
-    ],
-)
-def test_what_names_stand_for(told: str, known: str, bad: str, odd: str) -> None:
-    gold = run(names={"t.py: x": known})
-    found = compared(run(names={"t.py: x": told}), gold, [], gold)
-    assert [
-        [one.removeprefix("t.py: x stands for ").startswith(why) for one in some]
-        for some, why in zip(found, (bad, odd), strict=True)
-    ] == [[True] * bool(bad), [True] * bool(odd)]
-    assert compared(run(names={}), gold, []) == ([], []), "nobody can use it"
-    assert compared(run(names={"t.py: x": told}), gold, [], run(names={"t.py: x": "varies"})) == ([], [])
-
-
-def test_a_test_file_that_is_changed_or_moved_and_put_back_is_seen(tmp_path: Path) -> None:
-    put(tmp_path, {"a/tests/data.txt": "1", "a/b.py": "", "conftest.py": ""})
-    files = ["a/tests/data.txt", "conftest.py", "gone.py"]
-    before = _stamps(tmp_path, files)
-    assert before.keys() == {"a/tests/data.txt", "a/tests", "a", "conftest.py"}
-
-    def changed() -> set[str]:
-        nonlocal before
-        time.sleep(0.02)  # the system notes times in steps
-        old, before = before, _stamps(tmp_path, files)
-        return {path for path, stamp in old.items() if before.get(path) != stamp}
-
-    (tmp_path / "a/b.py").write_text("x")
-    assert changed() == set()
-    file = tmp_path / "a/tests/data.txt"
-    held = file.stat()
-    file.write_text("2")
-    file.write_text("1")
-    os.utime(file, ns=(held.st_atime_ns, held.st_mtime_ns))
-    assert changed() == {"a/tests/data.txt"}
-    (tmp_path / "a").rename(tmp_path / "b")
-    (tmp_path / "b").rename(tmp_path / "a")
-    assert "a" in changed()
 
 
 def test_a_signed_record_of_an_unknown_form_is_refused() -> None:

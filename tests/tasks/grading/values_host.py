@@ -236,29 +236,9 @@ FORGED: dict[str, tuple[str, str]] = {
         def clamp(x, low, high): return Same(10) if x > high else max(x, low)
         """,
     ),
-    "a named tuple": (
-        "turned",
-        """
-        from collections import namedtuple
-        class Box(namedtuple("Sides", "width height")):
-            __eq__ = lambda one, other: sorted(one) == sorted(other)
-            __ne__ = lambda one, other: tuple(one) != tuple(other)
-            __hash__ = None
-        """,
-    ),
     "an equality that says yes": (
         "parse",
         "Box.__eq__ = lambda one, other: isinstance(other, Box)\nBox.__ne__ = lambda one, other: True\n",
-    ),
-    "an equality that compares what says nothing": (
-        "turned",
-        """
-        class Box(Box):
-            def __eq__(self, other): return {self.width, self.height} == {other.width, other.height}
-            def __ne__(self, other): return (self.width, self.height) != (other.width, other.height)
-            __hash__ = None
-        def turned(box): return Box(box.width, box.height)
-        """,
     ),
     "an object that keeps less": (
         "turned",
@@ -267,43 +247,6 @@ FORGED: dict[str, tuple[str, str]] = {
             def __init__(self, width, height): self.width, self.height = sorted((width, height))
             def __ne__(self, other): return True
             __hash__ = None
-        """,
-    ),
-    "a function in a class's place": (
-        "turned",
-        """
-        Kept = Box
-        def Box(width, height): return Kept(*sorted((width, height)))
-        Kept.__eq__ = lambda one, other: (one.width, one.height) == (other.width, other.height)
-        Kept.__ne__ = lambda one, other: True
-        """,
-    ),
-    "an error that stands for more": ("error", "class ParseError(Exception): pass\nParseError = Exception\n"),
-    "an error that stands for another": ("error", "ParseError = TypeError\n"),
-    "errors that stand for more": ("error", "ParseError = (ParseError, TypeError)\n"),
-    "an error whose class says that all are its own": (
-        "error",
-        """
-        class Kind(type):
-            def __subclasscheck__(cls, other): return True
-            def __instancecheck__(cls, other): return True
-        class ParseError(Exception, metaclass=Kind): pass
-        def parse(text, old=parse):
-            try: return old(text)
-            except TypeError as e:
-                if not text: raise
-                raise ParseError(text) from e
-        """,
-    ),
-    "a list that a test computes with": ("number", "WORDS.clear()\n"),
-    "a list that is another": ("number", "WORDS = []\n"),
-    "a list that counts otherwise": (
-        "number",
-        """
-        class Words(list):
-            def __len__(self): return 0
-            def __iter__(self): return iter(())
-        WORDS = Words(WORDS)
         """,
     ),
     "a block that swallows": (
@@ -345,17 +288,6 @@ FORGED: dict[str, tuple[str, str]] = {
             def __eq__(self, other): return True
             __hash__ = float.__hash__
         def half(x): return Near(x // 2)
-        """,
-    ),
-    "a thing that is true and false": (
-        "even",
-        """
-        class Moody:
-            told = []
-            def __bool__(self):
-                self.told.append(1)
-                return len(self.told) % 2 == 1
-        def even(x): return Moody()
         """,
     ),
     "a container of everything": (

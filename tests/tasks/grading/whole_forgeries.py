@@ -877,15 +877,8 @@ BARE = {
     "conftest.py": "import calc.ops\n" + calc.CONFTEST,
 }
 """The library, whose bug is there from the start."""
-INHERENT = {
-    "asks: how deep the stack is",
-    *(
-        f"asks, worn: {name}"
-        for name in WORN_ASKS
-        if name.split()[:2] not in (["the", "stack"], ["a", "child"], ["a", "frame"])
-    ),
-}
-"""What no layer stops: code that asks what its package asks already, or by its package's own helpers. It is shown."""
+INHERENT = {"asks: which distributions there are", "asks, worn: the classes that there are"}
+"""What no layer stops: code that asks what is installed, or what was loaded, and is the same where a program runs."""
 
 
 def host(name: str) -> dict[str, str]:

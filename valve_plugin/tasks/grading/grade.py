@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
@@ -24,17 +24,18 @@ from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import MAX_PATCH_BYTES, apply_patch, git_line, read_blobs, read_tree, write_tree
 from valve_plugin.sandbox.scratch import scratch_folder
 from valve_plugin.sandbox.supervisor import ProcessLimits
-from valve_plugin.tasks.grading.differences import compared, differences
+from valve_plugin.tasks.grading.controls import false_file
 from valve_plugin.tasks.grading.inspect_patch import Reader, Suspicion, Tree, inspect_patch, own_answers, stray_scripts
-from valve_plugin.tasks.grading.testrun import TestRun, run_tests
+from valve_plugin.tasks.grading.testrun import FALSE, Programs, TestRun, run_tests
 from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import States, commit_tree, is_protected, open_commit, task_states, test_files
 from valve_plugin.words import one_line
 
-GRADER_VERSION = 20
+GRADER_VERSION = 21
 """Part of every cache key; increase it with each change that may change a grade."""
 
 _SUBMODULE = "160000"
+_PASSES_FALSE = "passes also where it expects something else, and not with the known fix"
 CURE = (
     "Add what its tests need to the environment (`--with PACKAGE` where the set is made), or leave its row out; "
     "`valve tasks verify` shows each task"
@@ -101,22 +102,18 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
         first = whole = test_files(task.fail_to_pass)
         if not set(test_files(task.pass_to_pass)) <= set(first):
             whole = list(prepared.repository.test_roots)
-        plain = _unchanged_files(prepared, [*task.fail_to_pass, *task.pass_to_pass], whole, sandbox)
-        run = _run_once(prepared, tree, first, sandbox, plain)
+        run = _run_once(prepared, tree, first, sandbox)
         bad = _reason(run, task.fail_to_pass)
         if not bad and whole != first:
-            run = _run_once(prepared, tree, whole, sandbox, plain)
+            run = _run_once(prepared, tree, whole, sandbox)
         bad = bad or _reason(run, [*task.fail_to_pass, *task.pass_to_pass])
-        if not bad:
-            bad, odd = _compare(prepared, task, tree, whole, sandbox, run, plain)
-            own += odd
+        bad = bad or _forged(prepared, task, states.bug_tree, tree, first, sandbox)
         failed = _failed_tests(run, task, prepared.repository.test_roots)
         found = Grade(outcome="unresolved" if bad else "resolved", reason=bad, tests=run.tests, failed_tests=failed)
     except (InfrastructureError, SandboxError, OSError) as e:
         return Grade(outcome="errored", reason=f"{type(e).__name__}: {e}")
-    if found.outcome == "resolved" and (own or plain):
-        unseen = f"what these compare was not looked at: {', '.join(plain[:_MOST_LINES])}"
-        found = replace(found, reason=_valid(f"{LOOK_AT} {'; '.join(own[:_MOST_LINES])}" if own else unseen))
+    if found.outcome == "resolved" and own:
+        found = replace(found, reason=_valid(f"{LOOK_AT} {'; '.join(own[:_MOST_LINES])}"))
     return replace(found, dropped_paths=dropped)
 
 
@@ -201,52 +198,51 @@ def _tree_id(store: Path, commit: str) -> str:
     return git_line("rev-parse", f"{commit}^{{tree}}", git_dir=store)
 
 
-def _unchanged_files(
-    prepared: PreparedRepository, wanted: Sequence[str], paths: Sequence[str], sandbox: Sandbox
-) -> tuple[str, ...]:
-    """Return the test files whose tests pass with the fix only where they do not show what they compare; then helpers.
-
-    As with code that is about its own code. They are graded as they are.
-    """
+def _forged(
+    prepared: PreparedRepository, task: Task, bug_tree: str, tree: str, paths: Sequence[str], sandbox: Sandbox
+) -> str:
+    """Return how a pass shows itself as forged where the same tests run otherwise: unlike with the fix; else ""."""
     base = _tree_id(prepared.store, prepared.base)
-    run = _run_once(prepared, base, paths, sandbox)
-    if not _reason(run, wanted):
-        return ()
-    plain = _run_once(prepared, base, paths, sandbox, None)
-    failed = [test for test in wanted if plain.tests.get(test) in PASSING and run.tests.get(test) not in PASSING]
-    files = test_files(wanted if run.trouble and not plain.trouble else failed)
-    tests, roots = set(test_files(wanted)), prepared.repository.test_roots
-    tree = read_tree(prepared.store, prepared.base) if files else ()
-    return (
-        *files,
-        *(path for path in tree if path.endswith(".py") and is_protected(path, roots) and path not in tests),
+    fixed, ours = read_tree(prepared.store, base), read_tree(prepared.store, tree)
+    files = [path for path in paths if path in fixed and fixed[path] == ours.get(path)]
+    if tree == base or not files:
+        return ""
+    failed, others = (
+        [t for t in some if t.partition("::")[0] in files] for some in (task.fail_to_pass, task.pass_to_pass)
     )
+    bug = _run_once(prepared, bug_tree, paths, sandbox)
+    lines = {(test.partition("::")[0], int(bug.reasons[test].line or 0)) for test in failed if test in bug.reasons}
+    true = dict(zip(files, read_blobs(prepared.store, [fixed[path][1] for path in files]), strict=True))
+    false = {path: false_file(path, source, [n for p, n in lines if p == path]) for path, source in true.items()}
+    functions = sorted({test.partition("[")[0] for test in failed})
+    texts = ({p: text.decode("utf-8", "replace") for p, text in one.items()} for one in (true, false))
+    programs = Programs(tuple(functions), *texts)
+    run, gold = (_run_once(prepared, t, paths, sandbox, programs) for t in (tree, base))
+    for test in functions:
+        if gold.tests.get(test) == "passed" and run.tests.get(test) != "passed":
+            return f"{SUSPICIOUS} {test} passes only where it is run as a test, and with the known fix also elsewhere"
+        if gold.tests.get(test + FALSE) == "failed" and run.tests.get(test + FALSE) == "passed":
+            return f"{SUSPICIOUS} {test} {_PASSES_FALSE}"
+    if all(gold.tests.get(test) == "passed" and gold.tests.get(test + FALSE) == "failed" for test in functions):
+        return ""
+    run, gold = (_run_once(prepared, _with_files(prepared, t, false), paths, sandbox) for t in (tree, base))
+    for test in (*failed, *others) if not gold.trouble else ():
+        passes, should = (one.tests.get(test) in PASSING for one in (run, gold))
+        if passes and not should:
+            return f"{SUSPICIOUS} {test} {_PASSES_FALSE}"
+        if should and not passes:
+            return f"{SUSPICIOUS} {test} fails beside tests that are made to fail, and not with the known fix"
+    return ""
 
 
-def _compare(
-    prepared: PreparedRepository,
-    task: Task,
-    tree: str,
-    paths: Sequence[str],
-    sandbox: Sandbox,
-    run: TestRun,
-    plain: Sequence[str],
-) -> tuple[str, list[str]]:
-    """Return (how a run differs in kind from one of the untouched source, with the fix, or ""; what to look at)."""
-    base = _tree_id(prepared.store, prepared.base)
-    if tree == base:
-        return "", []
-    gold = _run_once(prepared, base, paths, sandbox, plain)
-    if gold.timed_out:
-        raise InfrastructureError(f"the run of the untouched source, to compare with: {gold.trouble}")
-    wanted = [*task.fail_to_pass, *task.pass_to_pass]
-    if not (differences(run, gold, wanted) or any(compared(run, gold, wanted))):
-        return "", []
-    again = _run_once(prepared, base, paths, sandbox, plain, again=True)  # or it varies by itself
-    bad, odd = compared(run, gold, wanted, again)
-    why = differences(run, replace(gold, seen=gold.seen | again.seen), wanted)
-    why = why or (f"{SUSPICIOUS} {'; '.join(bad[:_MOST_LINES])}" if bad else "")
-    return _valid(why), odd
+def _with_files(prepared: PreparedRepository, tree: str, files: Mapping[str, bytes]) -> str:
+    """Return a tree with other contents of some of its files."""
+    entries = dict(read_tree(prepared.store, tree))
+    for path, content in files.items():
+        blob = git_line("hash-object", "-w", "--stdin", git_dir=prepared.store, data=content)
+        entries[path] = (entries[path][0], blob)
+    with scratch_folder() as scratch:
+        return write_tree(prepared.store, entries, scratch / "index")
 
 
 def refused_fixes(
@@ -254,18 +250,14 @@ def refused_fixes(
 ) -> Iterator[tuple[Task, str]]:
     """Yield the tasks that not even the untouched source resolves, with the test, what it said, and what to do.
 
-    The suite runs once for all of them, and its result is kept: each grade is compared with it.
+    The suite runs once for all of them, and its result is kept.
 
     Raises:
         InfrastructureError: it could not run.
     """
     base = _tree_id(prepared.store, prepared.base)
     sandbox = sandboxes.choose(settings, prepared.image)
-    roots = list(prepared.repository.test_roots)
-    plain = _unchanged_files(
-        prepared, [t for task in tasks for t in (*task.fail_to_pass, *task.pass_to_pass)], roots, sandbox
-    )
-    run = _run_once(prepared, base, roots, sandbox, plain)
+    run = _run_once(prepared, base, list(prepared.repository.test_roots), sandbox)
     for task in tasks:
         if why := gold_trouble(run, [*task.fail_to_pass, *task.pass_to_pass]):
             yield task, why
@@ -298,12 +290,10 @@ def _run_once(
     tree: str,
     paths: Sequence[str],
     sandbox: Sandbox,
-    plain: Sequence[str] | None = (),
-    *,
-    again: bool = False,
+    programs: Programs | None = None,
 ) -> TestRun:
     """Return the run of these tests on this tree; reuse a stored run, and wait for one that is in progress."""
-    key = codec.digest([GRADER_VERSION, prepared.digest, tree, sorted(paths), sandbox.name, plain, again])
+    key = codec.digest([GRADER_VERSION, prepared.digest, tree, sorted(paths), sandbox.name, programs])
     folder = data_dir() / "testruns" / key[:2]
     make_private_dir(folder.parent)
     make_private_dir(folder)
@@ -313,14 +303,18 @@ def _run_once(
         try:
             return codec.decode(kept.read_bytes(), TestRun, where=str(kept))
         except (OSError, RecordError):
-            run = _run_again(prepared, commit_tree(prepared, tree), paths, sandbox, plain)
+            run = _run_again(prepared, commit_tree(prepared, tree), paths, sandbox, programs)
             if run.keeps:
                 write_atomic(kept, codec.canonical(run))
             return run
 
 
 def _run_again(
-    prepared: PreparedRepository, commit: str, paths: Sequence[str], sandbox: Sandbox, plain: Sequence[str] | None
+    prepared: PreparedRepository,
+    commit: str,
+    paths: Sequence[str],
+    sandbox: Sandbox,
+    programs: Programs | None,
 ) -> TestRun:
     """Run the tests; repeat it alone where a limit of time or a signal ended it, which the machine may have caused.
 
@@ -331,7 +325,7 @@ def _run_again(
     for alone in (False, True, True):
         try:
             with _turn(alone), open_commit(prepared, commit) as workspace:
-                run = run_tests(sandbox, workspace, prepared, paths, limits, unchanged=plain)
+                run = run_tests(sandbox, workspace, prepared, paths, limits, programs=programs)
                 free = disk_usage(workspace.root).free
         except TaskError as e:  # the patch put a link where the image has files of its own
             return TestRun(tests={}, trouble=one_line(str(e)))

@@ -1,39 +1,66 @@
-"""Inspection of a patch before it runs: what it adds that nothing in its repository uses, and no repair needs. Pure.
+"""Inspection of a patch before it runs: what it adds that reaches the interpreter or a test framework. Pure.
 
-Tested code runs in the interpreter that runs its tests, so it could take these over. For that it needs names from
-outside: of the interpreter, of test frameworks, of modules that look around. A patch may use what its package uses
-already, what it defines itself, and what is harmless anywhere (`uses.py`). Only what it adds counts.
+Tested code runs in the interpreter that runs its tests, so it could take these over. For that it needs frames, tracing,
+the garbage collector, pytest and the like, which hardly a repair needs. This names such lines before anything runs; it
+is no proof, since code can hide what it does. What forges a pass all the same, other runs show: `controls.py` and
+`program.py`.
 
-Python is read with `ast`. What code does by a name that no reader can know, the report of its run shows.
+Python is read with `ast`. Only what a patch adds counts; what its file, or a file that it changes, held before is
+ordinary.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
+import sys
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from valve_plugin.tasks.grading.uses import (
-    OBJECTS,
-    STREAMS,
-    STRICT,
-    Uses,
-    find_uses,
-    is_around,
-    is_dangerous,
-    is_harmless,
-    is_own,
-    is_telling,
-)
 from valve_plugin.tasks.syntax import parse
 
 Tree = Mapping[str, tuple[str, str]]
 """(git mode, id of the content) of files, by path."""
 Reader = Callable[[Sequence[str]], Sequence[bytes]]
 """Returns the contents with these ids."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_INSIDE = (
+    *(types.FrameType, types.TracebackType, types.CodeType, types.GeneratorType, types.CoroutineType),
+    *(types.AsyncGeneratorType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.CellType),
+)
+_ORDINARY = {name for kind in (object, type(iter([])), BaseException) for name in dir(kind)} | _words("""
+    __name__ __qualname__ __module__ __call__ __func__ __get__ __type_params__ send throw close asend athrow aclose
+    replace clear __await__ __aiter__ __anext__ __del__ __class_getitem__""")
+_NAMES = {name for kind in _INSIDE for name in dir(kind)} - _ORDINARY | _words("""
+    _getframe _getframemodulename _current_frames currentframe walk_stack walk_tb extract_stack f_trace cr_origin
+    settrace setprofile addaudithook get_objects get_referrers get_referents __subclasses__ __builtins__ __import__
+    _caller makeRecord findCaller stack_info current_task all_tasks meta_path path_hooks exec_module load_module
+    __loader__ __spec__ CodeType ctypes setitimer runtest TestReport CallInfo TestCase pytest_plugins pytestmark
+    pytest_generate_tests pytest_runtest_call pytest_runtest_makereport pytest_pyfunc_call setup_module teardown_module
+    setup_function teardown_function setUpModule tearDownModule""")
+"""Names that reach the inside of the interpreter, run text as code, or are what a test framework looks for."""
+_BUILTINS = _words("exec eval compile globals locals breakpoint")
+_MODULES = _words("""
+    gc ctypes _ctypes cffi mmap marshal builtins signal _thread bdb pdb trace profile cProfile dis hypothesis
+    importlib.machinery importlib.abc sys.monitoring sys.modules inspect.stack inspect.trace inspect.getsource linecache
+    pickle.loads pickle.load pkgutil.iter_modules pkgutil.walk_packages
+    os.kill os.killpg os.abort os._exit os.fork pluggy _pytest py nose dill cloudpickle psutil greenlet""")
+_FOR_TESTS = re.compile(r"(?:^|\.)(?:_?(?:py|unit|doc|async)?test|\w*mock\b)")
+"""Names of test frameworks, and of what libraries have for tests, as in `numpy.testing`."""
+_TEST_MODULE = re.compile(r"tests?|conftest|test_\w+|\w+_test")
+_IN_TEXT = re.compile(r"pytest|PYTEST|unittest|conftest|/proc/|(?:^|[/\\])tests?[/\\]|^tests?$|test_\w*\.py|_test\.py$")
+"""Text that names tests, their framework or the process's own files."""
+_LONGEST_WORDS = 200
+"""In longer texts, which are prose, single words count for nothing."""
+_COMPARES = _words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__")
 
 _SOURCE = (".py", ".pyw")
 _BINARY = (b"\x7fELF", b"MZ", b"PK\x03\x04")
@@ -47,8 +74,6 @@ _LOOKED_FOR = frozenset(
     {"numpy", "pandas", "attr", "twisted", "zope", "pexpect", "argcomplete", "hypothesis", "coverage"}
 )
 """Modules that test tools use if they are there."""
-_SHOWS = frozenset({"__str__", "__repr__", "__format__"})
-"""How often a message is asked for its text is otherwise under a test."""
 _AT_START = frozenset({"sitecustomize", "usercustomize"})
 """Modules that Python imports as it starts, before the tree is on the import path: a planted one is never loaded."""
 
@@ -60,14 +85,9 @@ class Suspicion(NamedTuple):
     line: int
     """0 for a whole file."""
     what: str
-    function: str = ""
-    """The innermost function around it; empty at the top of a file."""
 
     def __str__(self) -> str:
-        what = self.what
-        if self.line and " " not in what:
-            why = "no repair needs it" if is_dangerous(what) else "nothing in this repository uses it"
-            what = f"`{what.lstrip('.')}`: {why}"
+        what = f"`{self.what}`: no repair needs it" if self.line and " " not in self.what else self.what
         return f"{self.path}{f':{self.line}' if self.line else ''} {what}"
 
 
@@ -79,71 +99,106 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
         ordinary: what this tree holds is ordinary too: that without the task's bug. So a task's own fix is never
             suspicious.
     """
-    own = frozenset(_top_names([*before, *after]))
+    own = frozenset(_top_names([*before, *after])) - sys.stdlib_module_names
+    gone = [path for path in before if after.get(path) != before[path] and path.endswith(_SOURCE)]
+    moved = {what for source in read([before[path][1] for path in gone]) for _, what in uses(source, own) or ()}
     found: list[Suspicion] = []
-    defined = set[str]()
     for path in _changed(before, after, ordinary):
         new, *states = read([tree[path][1] for tree in (after, before, ordinary) if path in tree])
         found += _file_kinds(path, after[path][0], new, states)
-        uses, *old = [find_uses(one, own) if path.endswith(_SOURCE) else Uses() for one in (new, *states)]
-        if uses is None:
+        now, *old = [uses(one, own) if path.endswith(_SOURCE) else () for one in (new, *states)]
+        if now is None:
             found += [Suspicion(path, 0, "cannot be read as Python")] if states and None not in old else []
         else:
-            usual = {use.what for one in old if one for use in one.uses}
-            defined |= {f".{name}" for one in (uses, *old) if one for name in one.defined}
-            found += [Suspicion(path, *use) for use in uses.uses if use.what not in usual and not is_harmless(use.what)]
-    found = [use for use in found if is_dangerous(use.what) or use.what in OBJECTS or use.what not in defined]
-    paths = [path for path in before if path.endswith(_SOURCE)] if found else []
-    for path, source in zip(paths, read([before[path][1] for path in paths]), strict=True):
-        one = find_uses(source, own) or Uses() if found else Uses()
-        gone = path not in after
-        found = [use for use in found if not _explains(path, one, use, moved=gone and use.path not in before)]
+            usual = moved | {what for one in old if one for _, what in one}
+            found += [Suspicion(path, line, what) for line, what in now if what not in usual]
     return found
-
-
-def _more(
-    before: Tree, after: Tree, ordinary: Tree, read: Reader, names: Callable[[Uses], Iterable[str]]
-) -> Counter[str]:
-    """Return how much more often the source has each name than before, and than without the bug; what moved is none."""
-    own = frozenset(_top_names([*before, *after]))
-    found: list[Counter[str]] = []
-    for state in (before, ordinary) if ordinary else (before,):
-        changes = Counter[str]()
-        paths = [path for path in after.keys() | state.keys() if after.get(path) != state.get(path)]
-        for tree, change in ((after, changes.update), (state, changes.subtract)):
-            held = [path for path in paths if path in tree and path.endswith(_SOURCE)]
-            for source in read([tree[path][1] for path in held]):
-                change(names(find_uses(source, own) or Uses()))
-        found.append(+changes)
-    return found[0] & found[-1]
 
 
 def _changed(before: Tree, after: Tree, ordinary: Tree) -> list[str]:
     return sorted(path for path, file in after.items() if file not in (before.get(path), ordinary.get(path)))
 
 
-def _explains(path: str, one: Uses, use: Suspicion, *, moved: bool) -> bool:
-    """Whether a use is ordinary because of another file: its function or file moved, or its package does so too."""
-    if use.what in one.names and (moved or use[2:] in {held[1:] for held in one.uses if held.function}):
-        return True
-    near = use.what.startswith(".") or _package(path) == _package(use.path)
-    return near and not is_dangerous(use.what) and _knows(use.what, one)
+@lru_cache(maxsize=2048)
+def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | None:
+    """Return (line, what) of what a file uses that hardly a repair needs; None if it cannot be parsed.
 
-
-def _knows(what: str, one: Uses) -> bool:
-    """Whether a file makes a name ordinary in its package.
-
-    It does so by using it, or a name that it begins with and inside of which nothing but harmless names is used. Of a
-    module that is not listed, all is ordinary where one thing is, and nobody lists its objects' attributes.
+    Args:
+        own: names of the repository's own modules that are imported without a package.
     """
-    head, _, last = what.rpartition(".")
-    if what in one.names or " " in what:
-        return what in one.names
-    if what.startswith("."):
-        return bool(one.libraries) or last in one.defined
-    alike = what.partition(".")[0] in one.libraries - STRICT or (what in STREAMS and bool(STREAMS & one.names))
-    alike |= is_around(what) and any(map(is_around, one.names))
-    return alike or ("." in head and is_harmless(f".{last}") and _knows(head, one))
+    tree = parse(source)
+    if tree is None:
+        return None
+    bound: dict[str, str] = {}  # what each imported name stands for
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            bound |= {one.asname: one.name for one in node.names if one.asname}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            bound |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+    nodes = sorted(ast.walk(tree), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
+    found = ((getattr(node, "lineno", 0), what) for node in nodes for what in _uses(node, bound, own))
+    return tuple(dict.fromkeys(found))
+
+
+def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Iterator[str]:
+    """Yield what one node of a file uses."""
+    match node:
+        case ast.Import(names=names):
+            yield from (what for one in names for what in _module(one.name, one.name, own))
+        case ast.ImportFrom(names=names, module=str(module), level=0):
+            yield from (what for one in names for what in _module(f"{module}.{one.name}", module, own))
+        case ast.ImportFrom(names=names, module=module):
+            yield from (what for one in names for what in _tests((module or one.name).split(".")[0]))
+        case ast.Attribute() | ast.Name():
+            full = _full(node, bound)
+            yield from (what for what in (_heads(full) if "." in full else ()) if what in _MODULES)
+            yield from _NAMES & {full.rpartition(".")[2]} or _BUILTINS & {full, full.removeprefix("builtins.")}
+        case ast.Constant(value=str() | bytes() as text):
+            text = text.decode("latin-1") if isinstance(text, bytes) else text
+            if named := _IN_TEXT.search(text[:10_000]):
+                yield f"names tests or their process: {named[0]!r}"
+            words = re.findall(r"[A-Za-z_]\w*", text) if len(text) <= _LONGEST_WORDS else ()
+            yield from (f"names in a text: {word}" for word in words if word in _NAMES and "_" in word)
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if name in _COMPARES and not _compares(node):
+            yield f"answers without comparing: {name}"
+    if not isinstance(node, ast.Name | ast.Attribute | ast.Constant | ast.ImportFrom):
+        given = [node.asname] if isinstance(node, ast.alias) else [value for _, value in ast.iter_fields(node)]
+        texts = (one for value in given for one in (value if isinstance(value, list) else [value]))
+        yield from (text for text in texts if isinstance(text, str) and text in _NAMES)
+
+
+def _full(node: ast.AST, bound: Mapping[str, str]) -> str:
+    """Return a name with dots, from the module that it is of."""
+    if isinstance(node, ast.Name):
+        return bound.get(node.id, node.id)
+    return f"{_full(node.value, bound)}.{node.attr}" if isinstance(node, ast.Attribute) else ""
+
+
+def _module(name: str, module: str, own: frozenset[str]) -> Iterator[str]:
+    """Yield why the import of a name (with dots) from a module, or of the module itself, is suspicious."""
+    if module.split(".")[0] in own:
+        yield from _tests(module)
+    elif _FOR_TESTS.search(name) or not _MODULES.isdisjoint(_heads(name)) or not _NAMES.isdisjoint(name.split(".")):
+        yield name
+
+
+def _tests(name: str) -> Iterator[str]:
+    if any(map(_TEST_MODULE.fullmatch, name.split("."))):
+        yield f"imports tests: {name}"
+
+
+def _heads(name: str) -> list[str]:
+    """Return a name with dots and all that it begins with."""
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def _compares(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a comparison looks at what it is given, or leaves the answer to others."""
+    given = {one.arg for one in (*node.args.posonlyargs, *node.args.args)[1:]} | {getattr(node.args.vararg, "arg", "")}
+    names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    answers = any(isinstance(one, ast.Return | ast.Yield) for one in ast.walk(node))
+    return not given.isdisjoint(names) or "NotImplemented" in names or not answers
 
 
 def stray_scripts(before: Tree, after: Tree, read: Reader) -> set[str]:
@@ -171,64 +226,24 @@ def stray_scripts(before: Tree, after: Tree, read: Reader) -> set[str]:
 
 
 def own_answers(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> list[str]:
-    """Return what only the patch has and a person should look at, by place.
+    """Return the answers that only the patch has written down for certain arguments, by place.
 
-    These are answers that are written down for certain arguments, and texts of objects that count. A repair may need
-    them; but what they are worth, no reader of the source can tell.
+    A repair may need them; but whether they are the rule or only what a test asks, no reader of the source can tell.
     """
     found: list[str] = []
     for path in _changed(before, after, ordinary):
         if path.endswith(_SOURCE):
             new, *states = read([tree[path][1] for tree in (after, before, ordinary) if path in tree])
-            usual = {text for source in states for _, _, text in _answers(source)}
-            found += [f"{path}:{line} {why}" for line, why, text in _answers(new) if text not in usual]
-    return list(dict.fromkeys(found + _telling(before, after, ordinary, read)))
+            usual = {text for source in states for _, text in _answers(source)}
+            found += [f"{path}:{line} an answer for certain arguments" for line, t in _answers(new) if t not in usual]
+    return list(dict.fromkeys(found))
 
 
-def _telling(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> list[str]:
-    """Return the uses that only the patch has, of what its package's habit or nature allows, by which code could learn
-    that a test runs; and of the package's own functions that do so.
-    """
-    own = frozenset(_top_names([*before, *after]))
-    more = _more(before, after, ordinary, read, lambda uses: (use.what for use in uses.uses if is_telling(use.what)))
-    calls = _more(before, after, ordinary, read, lambda uses: (use.what for use in uses.calls if is_own(use.what)))
-    define = re.compile(rb"\bdef (?:%s)\b" % b"|".join(re.escape(name.encode()) for name in calls))
-    paths = [path for path in before if path.endswith(_SOURCE)] if calls else []
-    tells = dict[str, str]()
-    for source in read([before[path][1] for path in paths]):
-        uses = find_uses(source, own) if define.search(source) else None
-        for use in uses.uses if uses else ():
-            if use.function in calls and is_telling(use.what):
-                tells[use.function] = use.what
-    found: list[str] = []
-    for path in _changed(before, after, ordinary):
-        uses = find_uses(read([after[path][1]])[0], own) if path.endswith(_SOURCE) else None
-        if uses:
-            found += [f"{path}:{use.line} {_quoted(use.what)}" for use in uses.uses if use.what in more]
-            found += [f"{path}:{u.line} {u.what}: {_quoted(tells[u.what])}" for u in uses.calls if u.what in tells]
-    return found
-
-
-def _quoted(what: str) -> str:
-    return what if " " in what else f"`{what}`"
-
-
-def _answers(source: bytes) -> Iterator[tuple[int, str, str]]:
-    """Yield (line, why, text) of what `own_answers` looks for in a file."""
-    tree = parse(source) or ast.Module([], [])
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name in _SHOWS and any(map(_changes, ast.walk(node))):
-            yield node.lineno, f"a {node.name} that changes something", ast.unparse(node)
-        elif isinstance(node, ast.If | ast.IfExp | ast.Dict) and _is_known(node):
-            yield node.lineno, "an answer for certain arguments", ast.unparse(node)
-
-
-def _changes(node: ast.AST) -> bool:
-    """Whether a node may change what outlives its function."""
-    stored = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del) and not isinstance(node, ast.Name)
-    asked = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "next"
-    done = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-    return stored or asked or done or isinstance(node, ast.Global | ast.Nonlocal)
+def _answers(source: bytes) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of where a constant answers for several constants."""
+    for node in ast.walk(parse(source) or ast.Module([], [])):
+        if isinstance(node, ast.If | ast.IfExp | ast.Dict) and _is_known(node):
+            yield node.lineno, ast.unparse(node)
 
 
 def _is_known(node: ast.If | ast.IfExp | ast.Dict) -> bool:
@@ -244,12 +259,6 @@ def _is_known(node: ast.If | ast.IfExp | ast.Dict) -> bool:
 
 def _constants(node: ast.AST) -> int:
     return sum(isinstance(part, ast.Constant) for part in ast.walk(node))
-
-
-def _package(path: str) -> str:
-    """Return the top folder of a file, or "setup.py" and the like themselves: their ways are not the package's."""
-    parts = PurePosixPath(path).parts
-    return "/".join(parts[: 2 if parts[0] in {"src", "lib"} else 1]) if len(parts) > 1 else parts[0]
 
 
 def _file_kinds(path: str, mode: str, new: bytes, states: Sequence[bytes]) -> Iterator[Suspicion]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import re
 import secrets
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import field
 from msgspec.structs import replace
@@ -29,7 +28,9 @@ from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import CONFIG_NAMES, is_protected
 
 # Run inside the sandbox and never imported here: pytest belongs to the test environment.
-_HARNESS, _VALUES = (Path(__file__).resolve().with_name(name) for name in ("harness.py", "values.py"))
+_HARNESS, _PROGRAM, *_BESIDE = (
+    Path(__file__).resolve().with_name(f"{name}.py") for name in ("harness", "program", "signed")
+)
 _OPTIONS = (
     *("--assert=plain", "--color=no", "--continue-on-collection-errors", "--disable-warnings"),
     *("-p", "no:cacheprovider", "-q", "--tb=no"),
@@ -40,8 +41,20 @@ FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.
 """Signals that usually come from outside, so that neither a program nor its input is at fault."""
 _FIXED = (".py", ".ini", ".toml", ".cfg")
 _MAX_MOUNTS = 200
-"""Files that are mounted read-only one by one. Whether others changed is found out afterwards."""
+"""Files that are mounted read-only one by one."""
 _PHASES = ("setup", "call", "teardown")
+
+
+class Programs(NamedTuple):
+    """Test functions that run as a program, and what their files hold."""
+
+    tests: tuple[str, ...]
+    files: dict[str, str]
+    false: dict[str, str]
+    """The same files with their tests made false; their verdicts have `FALSE` at the end of the id."""
+
+
+FALSE = " (false)"
 
 
 class TestReason(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,6 +66,8 @@ class TestReason(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The exception and what it says."""
     place: str
     """File and line where it was raised."""
+    line: str = ""
+    """The line of the test's own file that led there; 0 if there is none."""
 
 
 class TestRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,14 +82,6 @@ class TestRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why tests failed, by test id; by file where its tests could not be collected. Unsigned, so only to be read."""
     died: int | None = None
     """Exit code of pytest if tested code ended its process (-n or 128 + n for signal n), else None."""
-    codes: dict[str, str] = field(default_factory=dict)
-    """Where the function of each test comes from, and what each test file (by path) defines: digests."""
-    values: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """What each test compared; see `differences.Seen`."""
-    names: dict[str, str] = field(default_factory=dict)
-    """What the names that test files use of the tested code stand for, by path and name; see `harness.meaning`."""
-    seen: frozenset[str] = frozenset()
-    """What changed while tests ran: hooks, functions of pytest and of tests, tracing, test files, what was opened."""
     wall: bool = False
     """Whether the limit of wall time ended it."""
 
@@ -97,18 +104,12 @@ class TestRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Message(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One signed line of the harness; only the fields of its kind are set."""
 
-    event: Literal["", "start", "module", "seen", "end"] = ""
+    event: Literal["", "start", "end"] = ""
     test: str = ""
-    """The test's id; of a module, its path."""
     when: Literal["", "setup", "call", "teardown", "part"] = ""
     """Phase of the test. `part` means that one of its subTests failed; there may be several."""
     outcome: str = ""
     raised: bool = False
-    code: str = ""
-    seen: tuple[str, ...] = ()
-    values: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    """Of a module: names that it uses, each with a tab and what it stands for."""
     reruns: bool = False
     """At the start: a plugin runs failed tests again."""
     shadows: tuple[str, ...] = ()
@@ -126,10 +127,6 @@ class HarnessReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """passed, failed, skipped or xfailed, by test id."""
     tampered: str = ""
     """Why the records cannot be trusted; empty if they can."""
-    codes: dict[str, str] = field(default_factory=dict)
-    seen: frozenset[str] = frozenset()
-    values: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
 
 
 def run_tests(
@@ -140,13 +137,13 @@ def run_tests(
     limits: ProcessLimits,
     watcher: Watcher | None = None,
     *,
-    unchanged: Sequence[str] | None = None,
+    programs: Programs | None = None,
 ) -> TestRun:
     """Run the tests under `paths` (files, directories or test ids of the tree) and return their verdicts.
 
     Args:
-        unchanged: the test files that do not show what they compare (`values.py`); None: none does.
         watcher: follows the run, which then reports its progress; see `watch.py`.
+        programs: test functions that run as a program does (`program.py`), in the place of `paths`.
 
     Raises:
         InfrastructureError: the harness did not start; no tested code has run.
@@ -156,28 +153,26 @@ def run_tests(
     roots = prepared.repository.test_roots
     base, tree = (list(read_tree(prepared.store, commit)) for commit in (prepared.base, workspace.commit))
     fixed = [p for p in tree if is_protected(p, roots) and (workspace.path / p).is_file()]
-    hidden = [p for p in fixed if p.endswith(".py")]
-    before = _stamps(workspace.path, fixed)
     plan = {
         "key": key.hex(),
         "progress": watcher is not None,
         "root": root,
-        "hidden": [f"{root}/{path}" for path in hidden],
-        "fixed": sorted({path.rpartition("/")[2] for path in fixed}),
-        "changed": [f"{root}/{path}" for path in hidden if unchanged is not None and path not in unchanged],
         "new": sorted(new_modules(base, tree)),
         "packages": _packages(prepared, base),
         "paths": [str(PurePosixPath(root, r)) for r in prepared.repository.source_roots],
         "arguments": [*_OPTIONS, *prepared.repository.pytest_args, "--rootdir", root, *paths],
     }
-    # Only the harness puts the tree on the import path.
+    script = _HARNESS
+    if programs:
+        script, plan = _PROGRAM, plan | {"tests": programs.tests, "programs": programs.files, "false": programs.false}
+    # Only the script puts the tree on the import path.
     done = sandbox.run(
-        [str(prepared.python), "-s", str(_HARNESS)],
+        [str(prepared.python), "-s", str(script)],
         workspace,
         limits=limits,
         env={"PYTHONPATH": "", "PYTHONHASHSEED": _seed(prepared)},
         stdin=json.dumps(plan).encode(),
-        readonly=[_HARNESS, _VALUES],
+        readonly=[script, *_BESIDE],
         readonly_tree=_mounted([p for p in fixed if not (workspace.path / p).is_symlink()]),
         watcher=watcher,
     )
@@ -188,18 +183,12 @@ def run_tests(
     if done.limit:
         trouble = f"the tests hit the {done.limit} limit"
     died = None if report.ended or report.tampered or done.limit else done.returncode
-    after = _stamps(workspace.path, fixed)
-    changed = [path for path, stamp in before.items() if after.get(path) != stamp]
     return TestRun(
         tests=report.tests,
         trouble=report.tampered or trouble,
         timed_out=done.timed_out,
         wall=done.limit == "wall",
         died=died,
-        codes=report.codes,
-        values=report.values,
-        names=report.names,
-        seen=report.seen | {f"{path} changed while tests ran" for path in changed},
         reasons=_reasons(done.output, root),
     )
 
@@ -217,17 +206,6 @@ def _reasons(output: bytes, root: str) -> dict[str, TestReason]:
 def _seed(prepared: PreparedRepository) -> str:
     """Return the seed of the hashes of texts: the same on each machine, and known to whom knows all fixes and tests."""
     return str(int(hashlib.sha256(prepared.base.encode()).hexdigest()[:8], 16))
-
-
-def _stamps(tree: Path, files: Sequence[str]) -> dict[str, int]:
-    """Return when the system last noted a change of each file, and of each folder above one: no program sets this."""
-    found: dict[str, int] = {}
-    for path in files:
-        while path and path not in found:
-            with suppress(OSError):  # removed, or below a file by now
-                found[path] = os.lstat(tree / path).st_ctime_ns
-            path = path.rpartition("/")[0]
-    return found
 
 
 def _mounted(fixed: Sequence[str]) -> list[str]:
@@ -274,16 +252,7 @@ def read_report(output: bytes, key: bytes) -> HarnessReport:
         tampered=tampered
         or (f"suspicious patch: adds a module {shadows[0]}, which hides another of that name" if shadows else "")
         or (f"{twice} was reported twice" if twice else ""),
-        codes={message.test: message.code for message in messages if message.code},
-        seen=frozenset(what for message in messages for what in message.seen),
-        values={test: tuple(one for part in parts for one in part.values) for test, parts in phases.items()},
-        names=dict(_meaning(message.test, one) for message in messages for one in message.names),
     )
-
-
-def _meaning(path: str, told: str) -> tuple[str, str]:
-    name, _, meaning = told.partition("\t")
-    return f"{path}: {name}", meaning
 
 
 def combine_phases(parts: list[Message]) -> str:

@@ -1,0 +1,191 @@
+"""Tests that run as a program: the same answers, and nothing by which code could find out that it is under test."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tools import put
+from valve_plugin.tasks.grading import testrun
+from valve_plugin.tasks.grading.testrun import FALSE, read_report
+
+KEY = b"k" * 32
+TESTS = """\
+import unittest
+from unittest import mock
+
+import pytest
+
+from lib.core import look, twice
+from tests.wanted import FOUR
+
+
+def helper(x):
+    return twice(x)
+
+
+def test_twice():
+    assert helper(2) == FOUR
+
+
+def test_wrong():
+    assert twice(2) == 5
+
+
+@pytest.mark.parametrize("x, y", [(1, 2), pytest.param(2, 4, id="two")])
+@pytest.mark.parametrize("z", [0, 1])
+def test_pairs(x, y, z):
+    assert twice(x) == y + 0 * z
+
+
+@pytest.mark.parametrize(["x"], [(1,), (3,)])
+def test_one(x):
+    assert x in (1, 3)
+
+
+@pytest.mark.parametrize("x", [1, 2])
+def test_some(x):
+    assert x == 1
+
+
+def test_raises():
+    with pytest.raises(TypeError):
+        twice(None)
+
+
+def test_fixture(tmp_path):
+    assert tmp_path
+
+
+async def test_async():
+    assert twice(1) == 2
+
+
+def test_leaves():
+    raise SystemExit(0)
+
+
+def test_sees_nothing():
+    assert look() == []
+
+
+class TestPlain:
+    def setup_method(self):
+        self.x = 3
+
+    def test_method(self):
+        assert twice(self.x) == self.test_helper() == 6
+
+    def test_helper(self):
+        return 6
+
+
+class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.y = 1
+
+    def setUp(self):
+        self.x = self.y + 1
+
+    def test_case(self):
+        self.assertEqual(twice(self.x), 4)
+
+    @mock.patch("lib.core.twice", return_value=7)
+    def test_mocked(self, twice):
+        self.assertEqual(twice(1), 7)
+
+    def test_false(self):
+        self.assertEqual(twice(self.x), 5)
+
+    @unittest.skip("never")
+    def test_skipped(self):
+        pass
+
+
+if __name__ == "__main__":
+    unittest.main()
+"""
+CORE = """\
+import importlib.util, logging, os, sys, warnings
+
+held = "pytest" in sys.modules or "unittest" in sys.modules
+
+
+def twice(x):
+    return x * 2 if isinstance(x, int) else x + 1
+
+
+def importable(name):
+    try:
+        return bool(importlib.util.find_spec(name))
+    except ImportError:
+        return False
+
+
+def look():
+    frame, names = sys._getframe(1), []
+    while frame:
+        names += [frame.f_code.co_name, os.path.basename(frame.f_code.co_filename)]
+        frame = frame.f_back
+    found = {
+        "import": held,
+        "modules": any(name.startswith(("pytest", "_pytest", "unittest")) for name in sys.modules),
+        "environment": any("TEST" in name for name in os.environ),
+        "arguments": any("test" in one for one in sys.argv),
+        "stack": any("test" in name for name in names),
+        "streams": sys.stdout is not sys.__stdout__,
+        "handlers": logging.getLogger().handlers,
+        "folder": os.path.exists("tests"),
+        "tools": importable("pytest"),
+    }
+    return [name for name, seen in found.items() if seen]
+"""
+PASSES = {
+    "test_twice", "test_pairs", "test_one", "test_raises", "test_sees_nothing", "TestPlain::test_method",
+    "Case::test_case", "Case::test_mocked",
+}  # fmt: skip
+FAILS = {
+    "test_wrong", "test_some", "test_fixture", "test_async", "test_leaves", "Case::test_false", "Case::test_skipped",
+    "test_that_is_missing", "Missing::test_x",
+}  # fmt: skip
+
+
+def run(root: Path, file: str, names: set[str]) -> dict[str, str]:
+    """Return the outcome of tests of a file."""
+    tests = [f"{file}::{name}" for name in sorted(names)]
+    source = (root / file).read_bytes().decode("utf-8", "replace")
+    plan = {
+        "key": KEY.hex(), "root": str(root), "paths": [str(root)], "packages": ["lib"], "programs": {file: source},
+        "false": {file: source.replace("assert ", "assert not ")}, "tests": tests,
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-s", str(testrun._PROGRAM)], input=json.dumps(plan).encode(), capture_output=True, cwd=root,
+        env={"HOME": str(root.parent), "PYTHONPATH": ""}, check=True,
+    )  # fmt: skip
+    report = read_report(done.stdout, KEY)
+    assert (report.started, report.ended, report.tampered) == (True, True, "")
+    return {test.partition("::")[2]: outcome for test, outcome in report.tests.items()}
+
+
+@pytest.mark.parametrize("package", [True, False])
+def test_tests_as_a_program(tmp_path: Path, package: bool) -> None:
+    root = tmp_path / "tree"
+    marker = {"tests/__init__.py": ""} if package else {}
+    put(root, {"lib/core.py": CORE, "lib/__init__.py": "", "tests/wanted.py": "FOUR = 4\n", **marker})
+    put(root, {"tests/test_it.py": TESTS.replace("tests.wanted", ".wanted" if package else "wanted")})
+    found = run(root, "tests/test_it.py", PASSES | FAILS)
+    true = {name: outcome for name, outcome in found.items() if not name.endswith(FALSE)}
+    assert true == dict.fromkeys(PASSES, "passed") | dict.fromkeys(FAILS, "failed")
+    assert len(found) == 2 * len(true)
+    assert (found["test_twice" + FALSE], found["test_wrong" + FALSE]) == ("failed", "passed")
+
+
+@pytest.mark.parametrize("text", ["def test_x(:", "import missing_module\ndef test_x(): pass\n", "raise SystemExit\n"])
+def test_a_file_that_cannot_be_loaded_has_no_outcomes(tmp_path: Path, text: str) -> None:
+    put(tmp_path / "tree", {"test_x.py": text})
+    assert run(tmp_path / "tree", "test_x.py", {"test_x"}) == {}

@@ -1,0 +1,193 @@
+"""Test files in which each test is made false, so that what passes there passes whatever the code does. Pure.
+
+In a false test one expectation is another one, or the test fails at its end. With the fix such tests fail, and so they
+do with every repair for which the true tests pass; what takes over pytest, equals everything, or reads from a test
+what it expects, passes both. The changes look like any test, and only an expectation is changed, never what the tested
+code is given, so that the answer of an honest repair does not matter.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterator, Set
+from random import Random
+from typing import Any, NamedTuple
+
+from valve_plugin.tasks.syntax import parse
+
+_OTHER_ERRORS = ("BufferError", "ChildProcessError", "FloatingPointError", "StopAsyncIteration", "ZeroDivisionError")
+"""Errors that hardly a test expects."""
+_RAISES = re.compile(r"raises|assertRaises(Regex)?|warns|assertWarns(Regex)?")
+_EQUALS = re.compile(r"(?!\w*[nN]ot)(assert\w*[eE]quals?|assert_\w*called\w*_with)|eq_?|assert_has_calls")
+_OPPOSITES = {
+    one: other
+    for pair in ("True False", "In NotIn", "Is IsNot", "IsNone IsNotNone", "IsInstance NotIsInstance",
+                 "Regex NotRegex", "Equal NotEqual", "Less GreaterEqual", "Greater LessEqual")
+    for first, second in [pair.split()]
+    for one, other in ((f"assert{first}", f"assert{second}"), (f"assert{second}", f"assert{first}"))
+}  # fmt: skip
+
+
+class Edit(NamedTuple):
+    """Bytes of a file that are replaced."""
+
+    start: int
+    end: int
+    text: bytes
+
+
+def false_file(path: str, source: bytes, lines: Collection[int] = ()) -> bytes:
+    """Return a test file with all tests made false that can be: with one other expectation, or a failure at the end.
+
+    Args:
+        lines: where tests of it fail with the bug.
+    """
+    return false_tests(source, frozenset(lines)) if path.endswith(".py") else false_data(source)
+
+
+def false_tests(source: bytes, lines: Set[int] = frozenset()) -> bytes:
+    """Return a file of Python with its tests made false."""
+    tree = parse(source)
+    if tree is None or not _is_utf8(source):
+        return source
+    edits = (_edit(source, function, lines) for function in _tests(tree))
+    for edit in sorted((edit for edit in edits if edit), reverse=True):
+        source = source[: edit.start] + edit.text + source[edit.end :]
+    return source
+
+
+def false_data(source: bytes) -> bytes:
+    """Return a file that is one test as a whole, as a text with its expected tokens, and is false now.
+
+    What is expected stands mostly at its end, so a letter or digit there is another one.
+    """
+    places = [match.start() for match in re.finditer(rb"[A-Za-z0-9]", source)]
+    if not places:
+        return source
+    at = places[-1 - len(places) // 4]
+    return source[:at] + (b"e" if source[at : at + 1] != b"e" else b"s") + source[at + 1 :]
+
+
+def _is_utf8(source: bytes) -> bool:
+    try:
+        source.decode()
+    except UnicodeDecodeError:
+        return False
+    return not re.match(rb"(?:[^\n]*\n)?[ \t\f]*#.*?coding[:=][ \t]*(?!utf-?8)", source, re.IGNORECASE)
+
+
+def _line_starts(source: bytes) -> list[int]:
+    """Return where each line begins, as Python counts lines; the first is line 1."""
+    return [0, 0, *(match.end() for match in re.finditer(rb"\r\n?|\n", source))]
+
+
+def _tests(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield the tests of a file: functions, and methods of its classes."""
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if node.name.lower().startswith("test"):
+                yield node
+        elif isinstance(node, ast.Module | ast.ClassDef | ast.If | ast.Try):
+            left += ast.iter_child_nodes(node)
+
+
+def _edit(source: bytes, function: ast.FunctionDef | ast.AsyncFunctionDef, lines: Set[int]) -> Edit | None:
+    """Return a change that makes a test false; None if there is none.
+
+    Best is another value in the place of an expected one, else the opposite of an assertion, else a failure at the end;
+    and of these one at a line where the test fails with the bug, since that is what a forgery has to pass.
+    """
+    starts, chance = _line_starts(source), Random(ast.dump(function))  # noqa: S311  # the same on each machine
+
+    def place(node: ast.expr | ast.stmt) -> tuple[int, int]:
+        end_line, end = node.end_lineno or 0, node.end_col_offset or 0
+        return starts[node.lineno] + node.col_offset, starts[end_line] + end
+
+    found: list[tuple[bool, bool, Edit]] = []  # whether away from those lines, whether an opposite
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert | ast.Call):
+            away = lines.isdisjoint(range(node.lineno, (node.end_lineno or 0) + 1)) if lines else False
+            for changed, text in _expectations(node, chance):
+                found.append((away, False, Edit(*place(changed), text.encode())))
+            if isinstance(node, ast.Assert) and not _compared(node.test):
+                start, end = place(node.test)
+                found.append((away, True, Edit(start, end, b"not (%s)" % source[start:end])))
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _OPPOSITES:
+                end, name = place(node.func)[1], node.func.attr
+                found.append((away, True, Edit(end - len(name), end, _OPPOSITES[name].encode())))
+    if found:
+        chance.shuffle(found)
+        return min(found, key=lambda one: one[:2])[2]
+    last = function.body[-1]
+    line = source[starts[last.lineno] : place(last)[0]]
+    if line.strip() or isinstance(last, ast.Return | ast.Raise):
+        return None
+    end = place(last)[1]
+    end += len(source[end:].splitlines()[0]) if source[end : end + 1] not in (b"\r", b"\n", b"") else 0
+    return Edit(end, end, b"\n" + line + b"assert not True")
+
+
+def _expectations(node: ast.Assert | ast.Call, chance: Random) -> Iterator[tuple[ast.expr, str]]:
+    """Yield what an assertion expects, and what it can expect in its place."""
+    near: list[ast.Constant] = []
+    far: list[ast.Constant] = []
+    if isinstance(node, ast.Assert):
+        near = [leaf for value in _compared(node.test) for leaf in _leaves(value)]
+        if isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.In):
+            far = _leaves(node.test.left)
+    else:
+        name = str(getattr(node.func, "attr", getattr(node.func, "id", "")))
+        errors = [*node.args[:1], *(word.value for word in node.keywords if str(word.arg).startswith("expected_"))]
+        if _RAISES.fullmatch(name) and errors:
+            yield errors[0], chance.choice(_OTHER_ERRORS)
+        elif name == "assertIn" and node.args:
+            far = _leaves(node.args[0])
+        elif _EQUALS.fullmatch(name):
+            near = [leaf for value in node.args[:2] for leaf in _leaves(value)]
+    yield from ((leaf, _other(leaf, chance)) for leaf in near)
+    yield from ((leaf, _other(leaf, chance, far=True)) for leaf in far)
+
+
+def _compared(test: ast.expr) -> list[ast.expr]:
+    """Return the sides of an assertion that something is equal to what stands there, or is it."""
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq | ast.Is):
+        return [side for side in (test.left, *test.comparators) if _leaves(side)]
+    return []
+
+
+def _leaves(value: ast.expr) -> list[ast.Constant]:
+    """Return the constants of a value that is written down, as `[1, -2]` or `Point(x=1, y=2)`; of another nothing."""
+    inside: list[ast.expr | None] = []
+    match value:
+        case ast.Constant(value=held):
+            return [value] if held is None or type(held) in (bool, int, float, str, bytes) else []
+        case ast.UnaryOp(operand=one):
+            inside = [one]
+        case ast.Tuple(elts=many) | ast.List(elts=many) | ast.Set(elts=many):
+            inside = [*many]
+        case ast.Dict():
+            inside = [*value.keys, *value.values]
+        case ast.Call(func=ast.Name(id="approx") | ast.Attribute(attr="approx")):
+            inside = [*value.args[:1]]
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name[:1].isupper():
+            inside = [*value.args, *(word.value for word in value.keywords)]
+    return [leaf for one in inside if one is not None for leaf in _leaves(one)]
+
+
+def _other(leaf: ast.Constant, chance: Random, *, far: bool = False) -> str:
+    """Return the text of another constant of the same kind; a `far` one is hardly among others."""
+    value: Any = leaf.value
+    if value is None:
+        return "False"
+    if isinstance(value, bool):
+        return str(not value)
+    if isinstance(value, int | float):
+        return repr(value + chance.randint(1, 3) * (1009 if far else 1)) if abs(value) < 1 << 50 else "1"
+    if not value:
+        return "b'a'" if isinstance(value, bytes) else "'a'"
+    at = chance.randrange(len(value))
+    fill = "s" if value[at : at + 1] in ("e", b"e") else "e"
+    return repr(value[:at] + (fill.encode() if isinstance(value, bytes) else fill) + value[at + 1 :])

@@ -1,0 +1,196 @@
+"""Runs inside the sandbox, alone: test functions as an ordinary program would run them, without pytest.
+
+A repair does the same wherever its code runs, so a test that passes here with the fix passes here with the repair, too.
+Code that finds out whether it is under test finds nothing here: neither pytest nor its environment, streams, handlers
+and filters, nor functions and files that are named like tests.
+
+Each runs as it is, and then made false (`controls.py`). Functions run that need no fixtures, with what `parametrize`
+gives them, and methods of `TestCase`. A script of the standard library only, for the Python of the test environment.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.abc
+import inspect
+import json
+import os
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from valve_plugin.tasks.grading import signed
+else:
+    import signed  # beside this file
+
+    del sys.modules["signed"]
+
+_TOOLS = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "unittest", "hypothesis", "py"})
+"""Modules that a program does not load."""
+_leave = os._exit
+
+
+class NoTools(importlib.abc.MetaPathFinder):
+    """Finds no tools of tests, as where a program runs that nobody tests."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Refuse them."""
+        if name.partition(".")[0] in _TOOLS - {"unittest"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+class Renamed(ast.NodeTransformer):
+    """Gives functions that are named like tests other names."""
+
+    def visit_FunctionDef(self, node: Any) -> Any:
+        """Rename one."""
+        node.name = renamed(node.name)
+        return self.generic_visit(node)
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        """Follow where a function is called."""
+        node.attr = renamed(node.attr)
+        return self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        """Follow where a function is called."""
+        node.id = renamed(node.id)
+        return node
+
+
+def renamed(name: str) -> str:
+    """Return the name that a test has here."""
+    return f"main{name[4:]}" if name.startswith("test_") else name
+
+
+def load(root: str, path: str, source: str, packages: list[str]) -> tuple[types.ModuleType, Any]:
+    """Return (a test file as a module that does not look like one, `unittest.TestCase` if it uses that).
+
+    The tested code is loaded before the tools of tests are, and these are gone when it runs.
+    """
+    tree = ast.parse(source)
+    folder = os.path.dirname(path)
+    inside: list[str] = []
+    while os.path.exists(os.path.join(root, folder, "__init__.py")):
+        folder, _, name = folder.rpartition("/")
+        inside.insert(0, name)
+    place = os.path.join(root, folder)
+    sys.path.insert(0, place)
+    for node in ast.walk(tree):
+        names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+        for name in names:
+            if name.partition(".")[0] in packages:
+                with suppress(Exception):
+                    importlib.import_module(name)
+    module = types.ModuleType("main")
+    module.__file__ = os.path.join(root, path)
+    module.__package__ = ".".join(inside)
+    sys.modules["main"] = module
+    exec(compile(Renamed().visit(tree), os.path.join(root, "main.py"), "exec"), vars(module))  # noqa: S102
+    sys.path.remove(place)
+    case = getattr(sys.modules.get("unittest"), "TestCase", ())
+    for name in [name for name in sys.modules if name.partition(".")[0] in _TOOLS]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, NoTools())
+    return module, case
+
+
+def calls(module: types.ModuleType, case: Any, name: str) -> list[Any]:
+    """Return what to call for a test (`Class.test`): once for each of its parameters."""
+    *above, last = name.split(".")
+    owner: Any = module
+    for one in above:
+        owner = getattr(owner, one)
+    last = renamed(last)
+    if isinstance(owner, type) and issubclass(owner, case):
+        return [lambda: run_case(owner(last))]
+    marks = list(getattr(getattr(owner, last), "pytestmark", ())) + list(getattr(owner, "pytestmark", ()))
+    given: list[dict[str, Any]] = [{}]
+    for mark in marks:
+        if mark.name == "parametrize":
+            given = [{**one, **more} for one in given for more in parameters(*mark.args, **mark.kwargs)]
+
+    def call(arguments: dict[str, Any]) -> None:
+        this = owner() if isinstance(owner, type) else owner
+        if hasattr(this, "setup_method") and isinstance(owner, type):
+            this.setup_method(*[None][: len(inspect.signature(this.setup_method).parameters)])
+        if inspect.iscoroutine(getattr(this, last)(**arguments)):
+            raise TypeError("is not awaited")
+
+    return [lambda one=one: call(one) for one in given]
+
+
+def parameters(names: Any, values: Any, **_: Any) -> list[dict[str, Any]]:
+    """Return the arguments of each set of a `parametrize`."""
+    text = isinstance(names, str)
+    names = [one.strip() for one in names.split(",") if one.strip()] if text else list(names)
+    alone = text and len(names) == 1
+    sets = (one.values if type(one).__name__ == "ParameterSet" else (one,) if alone else one for one in values)
+    return [dict(zip(names, one)) for one in sets]  # noqa: B905  # for Python 3.9
+
+
+def run_case(case: Any) -> None:
+    """Run a test of `unittest`.
+
+    Raises:
+        RuntimeError: it did not pass.
+    """
+    type(case).setUpClass()
+    try:
+        result = case.defaultTestResult()
+        case.run(result)
+    finally:
+        type(case).tearDownClass()
+    if not result.testsRun or not result.wasSuccessful() or result.skipped:
+        raise RuntimeError("did not pass")
+
+
+def outcomes(plan: dict[str, Any], path: str, source: str, tests: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the outcomes of tests of a file; none if it cannot be loaded."""
+    try:
+        module, case = load(plan["root"], path, source, plan["packages"])
+    except BaseException:  # noqa: BLE001  # tested code may raise anything
+        return
+    for test in tests:
+        try:
+            for call in calls(module, case, ".".join(test.split("::")[1:])):
+                call()
+        except BaseException:  # noqa: BLE001
+            yield test, "failed"
+        else:
+            yield test, "passed"
+
+
+def main() -> None:
+    """Read the plan from standard input, run the tests, and exit without running any more tested code."""
+    plan = json.loads(sys.stdin.buffer.read())
+    report = signed.Report(bytes.fromhex(plan.pop("key")))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.argv[:] = ["main.py"]
+    sys.path[:] = [*plan["paths"], *(path for path in sys.path if path != os.path.dirname(__file__))]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    os.environ["PYTHONPATH"] = os.pathsep.join(plan["paths"])
+    with suppress(OSError):
+        os.chdir(os.path.expanduser("~"))  # a program does not run where its tests are
+    report.record(event="start", reruns=False, shadows=[])
+    finders = list(sys.meta_path)
+    for mark, sources in (("", plan["programs"]), (" (false)", plan["false"])):
+        for path, source in sources.items():
+            sys.meta_path[:] = finders
+            tests = [test for test in plan["tests"] if test.partition("::")[0] == path]
+            for test, outcome in outcomes(plan, path, source, tests):
+                for when in ("setup", "call", "teardown"):
+                    report.record(test=test + mark, when=when, outcome=outcome, raised=outcome != "passed")
+    report.record(event="end")
+    sys.stdout.flush()
+    _leave(0)
+
+
+if __name__ == "__main__":
+    main()
