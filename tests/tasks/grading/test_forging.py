@@ -134,7 +134,7 @@ def test_no_whole_forgery_is_believed(hosts: dict[str, Calc], unsafe: Settings) 
 
     with ThreadPoolExecutor(2) as pool:
         grades = dict(zip(made, pool.map(graded, made), strict=True))
-    assert {name for name, g in grades.items() if g.outcome != "unresolved"} == whole.INHERENT
+    assert {name for name, g in grades.items() if g.outcome != "unresolved"} - whole.INHERENT == set()
 
 
 @pytest.mark.parametrize(

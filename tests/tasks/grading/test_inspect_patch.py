@@ -78,13 +78,19 @@ def test_links_programs_and_broken_files() -> None:
     assert inspect({"a.py": b"def (:"}, {"a.py": b"def (: #"}) == []
 
 
-ORDINARY = """
+ORDINARY = '''
 import os, re, typing, sys, json, inspect, functools, logging, threading, contextlib, warnings
 from collections.abc import Iterator
 from datetime import datetime as when
 lock = threading.Lock()
 log = logging.getLogger(__name__)
 class Visitor:
+    """As test_visitor.py shows."""
+    trace: list = []
+    def profile(self, signal: list) -> None:
+        self.trace.append(signal.pop())
+        trace = self.profile.__self__.__annotations__
+        trace.clear()
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Visitor) and self.count == other.count
     def __bool__(self) -> bool:
@@ -127,7 +133,7 @@ def quiet() -> Iterator[None]:
         pass
     finally:
         json.dumps(1)
-"""
+'''
 
 
 def test_ordinary_code_is_not_suspicious() -> None:

@@ -73,9 +73,16 @@ def test_sees_nothing():
     assert look() == []
 
 
-class TestPlain:
+class TestSetUp:
     def setup_method(self):
         self.x = 3
+
+    def test_set_up(self):
+        assert True
+
+
+class TestPlain:
+    x = 3
 
     def test_method(self):
         assert twice(self.x) == self.test_helper() == 6
@@ -151,7 +158,7 @@ PASSES = {
 }  # fmt: skip
 FAILS = {
     "test_wrong", "test_some", "test_fixture", "test_async", "test_leaves", "Case::test_false", "Case::test_skipped",
-    "test_that_is_missing", "Missing::test_x",
+    "test_that_is_missing", "Missing::test_x", "TestSetUp::test_set_up",
 }  # fmt: skip
 
 
@@ -183,6 +190,15 @@ def test_tests_as_a_program(tmp_path: Path, package: bool) -> None:
     assert true == dict.fromkeys(PASSES, "passed") | dict.fromkeys(FAILS, "failed")
     assert len(found) == 2 * len(true)
     assert (found["test_twice" + FALSE], found["test_wrong" + FALSE]) == ("failed", "passed")
+
+
+@pytest.mark.parametrize("conftest", ["", "import pytest\n@pytest.fixture(autouse=True)\ndef fed(): pass\n"])
+def test_tests_that_get_a_fixture_each_do_not_run(tmp_path: Path, conftest: str) -> None:
+    root = tmp_path / "tree"
+    put(root, {"tests/a/test_x.py": "def test_x(): pass\n", "conftest.py": conftest})
+    assert run(root, "tests/a/test_x.py", {"test_x"}) == (
+        {} if conftest else {"test_x": "passed", "test_x" + FALSE: "passed"}
+    )
 
 
 @pytest.mark.parametrize("text", ["def test_x(:", "import missing_module\ndef test_x(): pass\n", "raise SystemExit\n"])

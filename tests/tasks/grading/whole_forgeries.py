@@ -877,8 +877,16 @@ BARE = {
     "conftest.py": "import calc.ops\n" + calc.CONFTEST,
 }
 """The library, whose bug is there from the start."""
-INHERENT = {"asks: which distributions there are", "asks, worn: the classes that there are"}
-"""What no layer stops: code that asks what is installed, or what was loaded, and is the same where a program runs."""
+INHERENT = {
+    "asks: which distributions there are",
+    "asks, worn: the classes that there are",
+    "asks: the names of a long text",
+    "asks, worn: a format",
+}
+"""What no layer stops: code that asks what is installed, or what was loaded, and is the same where a program runs.
+
+The last two look for pytest's name in the paths of all modules, and the folder of these tests has it.
+"""
 
 
 def host(name: str) -> dict[str, str]:

@@ -20,6 +20,7 @@ _OTHER_ERRORS = ("BufferError", "ChildProcessError", "FloatingPointError", "Stop
 """Errors that hardly a test expects."""
 _RAISES = re.compile(r"raises|assertRaises(Regex)?|warns|assertWarns(Regex)?")
 _EQUALS = re.compile(r"(?!\w*[nN]ot)(assert\w*[eE]quals?|assert_\w*called\w*_with)|eq_?|assert_has_calls")
+_LAST = 99
 _OPPOSITES = {
     one: other
     for pair in ("True False", "In NotIn", "Is IsNot", "IsNone IsNotNone", "IsInstance NotIsInstance",
@@ -37,21 +38,29 @@ class Edit(NamedTuple):
     text: bytes
 
 
-def false_file(path: str, source: bytes, lines: Collection[int] = ()) -> bytes:
-    """Return a test file with all tests made false that can be: with one other expectation, or a failure at the end.
+def false_file(path: str, source: bytes, lines: Collection[int] = (), names: Collection[str] = ()) -> bytes:
+    """Return a test file with tests made false, where they can be: with one other expectation, or a failure at the end.
 
     Args:
-        lines: where tests of it fail with the bug.
+        lines: where tests of it fail with the bug: the functions there are changed, and there.
+        names: of functions that are changed as well. Where there are neither lines nor names, all tests are.
     """
-    return false_tests(source, frozenset(lines)) if path.endswith(".py") else false_data(source)
+    return false_tests(source, frozenset(lines), frozenset(names)) if path.endswith(".py") else false_data(source)
 
 
-def false_tests(source: bytes, lines: Set[int] = frozenset()) -> bytes:
-    """Return a file of Python with its tests made false."""
+def false_tests(source: bytes, lines: Set[int] = frozenset(), names: Set[str] = frozenset()) -> bytes:
+    """Return a file of Python with tests made false; see `false_file`."""
     tree = parse(source)
     if tree is None or not _is_utf8(source):
         return source
-    edits = (_edit(source, function, lines) for function in _tests(tree))
+    chosen = (
+        function
+        for function in _functions(tree)
+        if not lines.isdisjoint(_lines(function))
+        or function.name in names
+        or (not lines and not names and function.name.lower().startswith("test"))
+    )
+    edits = (_edit(source, function, lines) for function in chosen)
     for edit in sorted((edit for edit in edits if edit), reverse=True):
         source = source[: edit.start] + edit.text + source[edit.end :]
     return source
@@ -82,16 +91,19 @@ def _line_starts(source: bytes) -> list[int]:
     return [0, 0, *(match.end() for match in re.finditer(rb"\r\n?|\n", source))]
 
 
-def _tests(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield the tests of a file: functions, and methods of its classes."""
+def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield the functions of a file, and the methods of its classes."""
     left: list[ast.AST] = [tree]
     while left:
         node = left.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            if node.name.lower().startswith("test"):
-                yield node
+            yield node
         elif isinstance(node, ast.Module | ast.ClassDef | ast.If | ast.Try):
             left += ast.iter_child_nodes(node)
+
+
+def _lines(node: ast.stmt | ast.expr) -> range:
+    return range(node.lineno, (node.end_lineno or 0) + 1)
 
 
 def _edit(source: bytes, function: ast.FunctionDef | ast.AsyncFunctionDef, lines: Set[int]) -> Edit | None:
@@ -106,18 +118,21 @@ def _edit(source: bytes, function: ast.FunctionDef | ast.AsyncFunctionDef, lines
         end_line, end = node.end_lineno or 0, node.end_col_offset or 0
         return starts[node.lineno] + node.col_offset, starts[end_line] + end
 
-    found: list[tuple[bool, bool, Edit]] = []  # whether away from those lines, whether an opposite
+    found: list[tuple[bool, int, Edit]] = []  # whether away from those lines, the rank of its kind
     for node in ast.walk(function):
         if isinstance(node, ast.Assert | ast.Call):
-            away = lines.isdisjoint(range(node.lineno, (node.end_lineno or 0) + 1)) if lines else False
+            away = bool(lines) and lines.isdisjoint(_lines(node))
             for changed, text in _expectations(node, chance):
-                found.append((away, False, Edit(*place(changed), text.encode())))
-            if isinstance(node, ast.Assert) and not _compared(node.test):
+                found.append((away, 0, Edit(*place(changed), text.encode())))
+            for rank, (side, listed) in enumerate(_sides(node), 1):
+                start, end = place(side)
+                found.append((away, rank, Edit(start, end, listed.encode() % source[start:end])))
+            if isinstance(node, ast.Assert):
                 start, end = place(node.test)
-                found.append((away, True, Edit(start, end, b"not (%s)" % source[start:end])))
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _OPPOSITES:
+                found.append((away, _LAST, Edit(start, end, b"not (%s)" % source[start:end])))
+            elif isinstance(node.func, ast.Attribute) and node.func.attr in _OPPOSITES:
                 end, name = place(node.func)[1], node.func.attr
-                found.append((away, True, Edit(end - len(name), end, _OPPOSITES[name].encode())))
+                found.append((away, _LAST, Edit(end - len(name), end, _OPPOSITES[name].encode())))
     if found:
         chance.shuffle(found)
         return min(found, key=lambda one: one[:2])[2]
@@ -131,31 +146,46 @@ def _edit(source: bytes, function: ast.FunctionDef | ast.AsyncFunctionDef, lines
 
 
 def _expectations(node: ast.Assert | ast.Call, chance: Random) -> Iterator[tuple[ast.expr, str]]:
-    """Yield what an assertion expects, and what it can expect in its place."""
-    near: list[ast.Constant] = []
-    far: list[ast.Constant] = []
-    if isinstance(node, ast.Assert):
-        near = [leaf for value in _compared(node.test) for leaf in _leaves(value)]
-        if isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.In):
-            far = _leaves(node.test.left)
-    else:
-        name = str(getattr(node.func, "attr", getattr(node.func, "id", "")))
+    """Yield constants that an assertion expects, and what it can expect in their place; expected errors, too."""
+    errors = []
+    if isinstance(node, ast.Call) and _RAISES.fullmatch(_name(node)):
         errors = [*node.args[:1], *(word.value for word in node.keywords if str(word.arg).startswith("expected_"))]
-        if _RAISES.fullmatch(name) and errors:
-            yield errors[0], chance.choice(_OTHER_ERRORS)
-        elif name == "assertIn" and node.args:
-            far = _leaves(node.args[0])
-        elif _EQUALS.fullmatch(name):
-            near = [leaf for value in node.args[:2] for leaf in _leaves(value)]
-    yield from ((leaf, _other(leaf, chance)) for leaf in near)
-    yield from ((leaf, _other(leaf, chance, far=True)) for leaf in far)
+    yield from ((error, chance.choice(_OTHER_ERRORS)) for error in errors[:1])
+    for left, right, contained in _pairs(node):
+        leaves = _leaves(left) if contained else [*_leaves(left), *_leaves(right)]
+        yield from ((leaf, _other(leaf, chance, far=contained)) for leaf in leaves)
 
 
-def _compared(test: ast.expr) -> list[ast.expr]:
-    """Return the sides of an assertion that something is equal to what stands there, or is it."""
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq | ast.Is):
-        return [side for side in (test.left, *test.comparators) if _leaves(side)]
-    return []
+def _sides(node: ast.Assert | ast.Call) -> Iterator[tuple[ast.expr, str]]:
+    """Yield sides of comparisons that are no result of a call, as a name is, and how something else stands there.
+
+    What is expected is mostly on the right.
+    """
+    for left, right, contained in _pairs(node):
+        for side, listed in ((right, "[[%s, 0]]" if contained else "[%s, 0]"), (left, "[%s, 0]")):
+            if isinstance(side, ast.Name | ast.Attribute | ast.Subscript) and not _has_call(side):
+                yield side, listed
+
+
+def _pairs(node: ast.Assert | ast.Call) -> Iterator[tuple[ast.expr, ast.expr, bool]]:
+    """Yield (left, right, whether left is to be in right, not equal to it) of what an assertion compares."""
+    if isinstance(node, ast.Assert):
+        both = isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And)
+        for test in node.test.values if both else [node.test]:  # type: ignore[attr-defined]
+            if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq | ast.Is | ast.In):
+                yield test.left, test.comparators[0], isinstance(test.ops[0], ast.In)
+    elif _name(node) == "assertIn" and len(node.args) > 1:
+        yield node.args[0], node.args[1], True
+    elif _EQUALS.fullmatch(_name(node)) and node.args:
+        yield node.args[0], node.args[min(1, len(node.args) - 1)], False
+
+
+def _name(node: ast.Call) -> str:
+    return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
+
+
+def _has_call(node: ast.expr) -> bool:
+    return any(isinstance(one, ast.Call) for one in ast.walk(node))
 
 
 def _leaves(value: ast.expr) -> list[ast.Constant]:

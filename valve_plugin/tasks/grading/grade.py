@@ -203,19 +203,14 @@ def _forged(
 ) -> str:
     """Return how a pass shows itself as forged where the same tests run otherwise: unlike with the fix; else ""."""
     base = _tree_id(prepared.store, prepared.base)
-    fixed, ours = read_tree(prepared.store, base), read_tree(prepared.store, tree)
-    files = [path for path in paths if path in fixed and fixed[path] == ours.get(path)]
-    if tree == base or not files:
+    if tree == base:
         return ""
+    true, false = _made_false(prepared, task, _run_once(prepared, bug_tree, paths, sandbox), tree, paths)
     failed, others = (
-        [t for t in some if t.partition("::")[0] in files] for some in (task.fail_to_pass, task.pass_to_pass)
+        [t for t in some if t.partition("::")[0] in true] for some in (task.fail_to_pass, task.pass_to_pass)
     )
-    bug = _run_once(prepared, bug_tree, paths, sandbox)
-    lines = {(test.partition("::")[0], int(bug.reasons[test].line or 0)) for test in failed if test in bug.reasons}
-    true = dict(zip(files, read_blobs(prepared.store, [fixed[path][1] for path in files]), strict=True))
-    false = {path: false_file(path, source, [n for p, n in lines if p == path]) for path, source in true.items()}
     functions = sorted({test.partition("[")[0] for test in failed})
-    texts = ({p: text.decode("utf-8", "replace") for p, text in one.items()} for one in (true, false))
+    texts = ({p: one[p].decode("utf-8", "replace") for p in one if p in paths} for one in (true, false))
     programs = Programs(tuple(functions), *texts)
     run, gold = (_run_once(prepared, t, paths, sandbox, programs) for t in (tree, base))
     for test in functions:
@@ -233,6 +228,20 @@ def _forged(
         if should and not passes:
             return f"{SUSPICIOUS} {test} fails beside tests that are made to fail, and not with the known fix"
     return ""
+
+
+def _made_false(
+    prepared: PreparedRepository, task: Task, bug: TestRun, tree: str, paths: Sequence[str]
+) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """Return the files of the tests that fail with the bug, and of what fails in there; and both made false."""
+    fixed, ours = read_tree(prepared.store, prepared.base), read_tree(prepared.store, tree)
+    places = {test: bug.reasons[test].line.rpartition(":") for test in task.fail_to_pass if test in bug.reasons}
+    lines = {(path, int(line)) for path, _, line in places.values() if path}
+    names = {t.partition("[")[0].rpartition("::")[2] for t in task.fail_to_pass if not places.get(t, ("",))[0]}
+    used = {*paths, *(path for path, _ in lines)}
+    files = sorted(path for path in used if path in fixed and fixed[path] == ours.get(path))
+    true = dict(zip(files, read_blobs(prepared.store, [fixed[path][1] for path in files]), strict=True))
+    return true, {p: false_file(p, source, [n for q, n in lines if p == q], names) for p, source in true.items()}
 
 
 def _with_files(prepared: PreparedRepository, tree: str, files: Mapping[str, bytes]) -> str:

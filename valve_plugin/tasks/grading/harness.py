@@ -73,6 +73,7 @@ class Reporter:
     def __init__(self, plan: dict[str, Any], report: signed.Report) -> None:
         self._record, self._explain, self._plan = report.record, report.explain, plan
         self._packages = set(plan["packages"]) - sys.stdlib_module_names - {"_pytest", "pytest", "pluggy"}
+        self._hidden = frozenset(plan["hidden"])
         self._inside = False
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -118,8 +119,8 @@ class Reporter:
             crash = getattr(report.longrepr, "reprcrash", None)
             place = f"{getattr(crash, 'path', '')}:{getattr(crash, 'lineno', 0)}"
             frames = call.excinfo.traceback if call.excinfo else ()
-            inside = [one.lineno + 1 for one in frames if str(one.path) == str(item.path)]
-            self._explain(item.nodeid, getattr(crash, "message", ""), place, (inside or [0])[-1])
+            inside = [f"{one.path}:{one.lineno + 1}" for one in frames if str(one.path) in self._hidden]
+            self._explain(item.nodeid, getattr(crash, "message", ""), place, "".join(inside[-1:]))
 
     def pytest_collectreport(self, report: Any) -> None:
         """Tell why a file could not be collected: none of its tests will run."""

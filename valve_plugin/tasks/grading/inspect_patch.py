@@ -38,7 +38,7 @@ _INSIDE = (
 )
 _ORDINARY = {name for kind in (object, type(iter([])), BaseException) for name in dir(kind)} | _words("""
     __name__ __qualname__ __module__ __call__ __func__ __get__ __type_params__ send throw close asend athrow aclose
-    replace clear __await__ __aiter__ __anext__ __del__ __class_getitem__""")
+    replace clear __await__ __aiter__ __anext__ __del__ __class_getitem__ __annotations__ __self__ __defaults__""")
 _NAMES = {name for kind in _INSIDE for name in dir(kind)} - _ORDINARY | _words("""
     _getframe _getframemodulename _current_frames currentframe walk_stack walk_tb extract_stack f_trace cr_origin
     settrace setprofile addaudithook get_objects get_referrers get_referents __subclasses__ __builtins__ __import__
@@ -130,13 +130,21 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
     if tree is None:
         return None
     bound: dict[str, str] = {}  # what each imported name stands for
+    texts = set[ast.AST]()  # docstrings and the like
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            bound |= {one.asname: one.name for one in node.names if one.asname}
+            bound |= {
+                one.asname or one.name.split(".")[0]: one.name if one.asname else one.name.split(".")[0]
+                for one in node.names
+            }
         elif isinstance(node, ast.ImportFrom) and not node.level:
             bound |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+        elif isinstance(node, ast.Expr):
+            texts.add(node.value)
     nodes = sorted(ast.walk(tree), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
-    found = ((getattr(node, "lineno", 0), what) for node in nodes for what in _uses(node, bound, own))
+    found = (
+        (getattr(node, "lineno", 0), what) for node in nodes for what in _uses(node, bound, own) if node not in texts
+    )
     return tuple(dict.fromkeys(found))
 
 
@@ -149,10 +157,12 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
             yield from (what for one in names for what in _module(f"{module}.{one.name}", module, own))
         case ast.ImportFrom(names=names, module=module):
             yield from (what for one in names for what in _tests((module or one.name).split(".")[0]))
-        case ast.Attribute() | ast.Name():
+        case ast.Attribute(attr=name) | ast.Name(id=name):
             full = _full(node, bound)
             yield from (what for what in (_heads(full) if "." in full else ()) if what in _MODULES)
-            yield from _NAMES & {full.rpartition(".")[2]} or _BUILTINS & {full, full.removeprefix("builtins.")}
+            yield from _NAMES & {name} or _BUILTINS & {
+                name if isinstance(node, ast.Name) else full.removeprefix("builtins.")
+            }
         case ast.Constant(value=str() | bytes() as text):
             text = text.decode("latin-1") if isinstance(text, bytes) else text
             if named := _IN_TEXT.search(text[:10_000]):
@@ -168,10 +178,11 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
 
 
 def _full(node: ast.AST, bound: Mapping[str, str]) -> str:
-    """Return a name with dots, from the module that it is of."""
+    """Return the whole name of something from a module; another has none."""
     if isinstance(node, ast.Name):
-        return bound.get(node.id, node.id)
-    return f"{_full(node.value, bound)}.{node.attr}" if isinstance(node, ast.Attribute) else ""
+        return bound.get(node.id, "")
+    base = _full(node.value, bound) if isinstance(node, ast.Attribute) else ""
+    return f"{base}.{node.attr}" if base and isinstance(node, ast.Attribute) else ""
 
 
 def _module(name: str, module: str, own: frozenset[str]) -> Iterator[str]:

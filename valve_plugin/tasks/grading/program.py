@@ -30,6 +30,12 @@ else:
 
 _TOOLS = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "unittest", "hypothesis", "py"})
 """Modules that a program does not load."""
+_NAME = "run_main"
+_SET_UP = frozenset(
+    {"setup", "teardown", "setup_method", "teardown_method", "setup_class", "teardown_class", "setup_module"}
+    | {"teardown_module", "setup_function", "teardown_function", "setUpModule", "tearDownModule"}
+)
+"""What pytest calls around tests; where there is any, or a fixture that each test gets, none runs here."""
 _leave = os._exit
 
 
@@ -74,7 +80,7 @@ def load(root: str, path: str, source: str, packages: list[str]) -> tuple[types.
     The tested code is loaded before the tools of tests are, and these are gone when it runs.
     """
     tree = ast.parse(source)
-    folder = os.path.dirname(path)
+    folder = above = os.path.dirname(path)
     inside: list[str] = []
     while os.path.exists(os.path.join(root, folder, "__init__.py")):
         folder, _, name = folder.rpartition("/")
@@ -88,10 +94,14 @@ def load(root: str, path: str, source: str, packages: list[str]) -> tuple[types.
             if name.partition(".")[0] in packages:
                 with suppress(Exception):
                     importlib.import_module(name)
-    module = types.ModuleType("main")
+    conftests = [os.path.join(root, *above.split("/")[:n], "conftest.py") for n in range(above.count("/") + 2)]
+    around = source + "".join(text_of(conftest) for conftest in conftests)
+    if "autouse" in around or "usefixtures" in around:
+        raise LookupError("its tests get fixtures")
+    module = types.ModuleType(_NAME)
     module.__file__ = os.path.join(root, path)
     module.__package__ = ".".join(inside)
-    sys.modules["main"] = module
+    sys.modules[_NAME] = module
     exec(compile(Renamed().visit(tree), os.path.join(root, "main.py"), "exec"), vars(module))  # noqa: S102
     sys.path.remove(place)
     case = getattr(sys.modules.get("unittest"), "TestCase", ())
@@ -101,6 +111,15 @@ def load(root: str, path: str, source: str, packages: list[str]) -> tuple[types.
     return module, case
 
 
+def text_of(path: str) -> str:
+    """Return what a file holds; nothing where there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 def calls(module: types.ModuleType, case: Any, name: str) -> list[Any]:
     """Return what to call for a test (`Class.test`): once for each of its parameters."""
     *above, last = name.split(".")
@@ -108,6 +127,8 @@ def calls(module: types.ModuleType, case: Any, name: str) -> list[Any]:
     for one in above:
         owner = getattr(owner, one)
     last = renamed(last)
+    if not _SET_UP.isdisjoint(dir(owner)) or not _SET_UP.isdisjoint(vars(module)):
+        raise LookupError("something is to run around it")
     if isinstance(owner, type) and issubclass(owner, case):
         return [lambda: run_case(owner(last))]
     marks = list(getattr(getattr(owner, last), "pytestmark", ())) + list(getattr(owner, "pytestmark", ()))
@@ -118,8 +139,6 @@ def calls(module: types.ModuleType, case: Any, name: str) -> list[Any]:
 
     def call(arguments: dict[str, Any]) -> None:
         this = owner() if isinstance(owner, type) else owner
-        if hasattr(this, "setup_method") and isinstance(owner, type):
-            this.setup_method(*[None][: len(inspect.signature(this.setup_method).parameters)])
         if inspect.iscoroutine(getattr(this, last)(**arguments)):
             raise TypeError("is not awaited")
 
@@ -175,7 +194,9 @@ def main() -> None:
     sys.argv[:] = ["main.py"]
     sys.path[:] = [*plan["paths"], *(path for path in sys.path if path != os.path.dirname(__file__))]
     sys.modules["__main__"] = types.ModuleType("__main__")
-    os.environ["PYTHONPATH"] = os.pathsep.join(plan["paths"])
+    sys.modules["__main__"].__file__ = os.path.join(plan["root"], "main.py")
+    for name in ("PYTHONPATH", "PYTHONHASHSEED"):  # it has its effect
+        os.environ.pop(name, None)
     with suppress(OSError):
         os.chdir(os.path.expanduser("~"))  # a program does not run where its tests are
     report.record(event="start", reruns=False, shadows=[])

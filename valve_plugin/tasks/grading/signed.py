@@ -36,9 +36,14 @@ class Report:
         self._chain.update(body + b"\n")
         _write(self._fd, b"\n@valve " + self._chain.copy().hexdigest().encode() + b" " + body + b"\n")
 
-    def explain(self, test: str, message: str, place: str, line: int = 0) -> None:
+    def explain(self, test: str, message: str, place: str, line: str = "") -> None:
         """Write why a test failed, for people and models to read; unsigned, because no verdict depends on it."""
-        values = {"test": str(test)[:500], "message": str(message)[:1000], "place": str(place)[:500], "line": str(line)}
+        values = {
+            "test": str(test)[:500],
+            "message": str(message)[:1000],
+            "place": str(place)[:500],
+            "line": str(line)[:500],
+        }
         body = ",".join(f'"{name}":{quote(value)}' for name, value in values.items())
         _write(self._fd, f"\n@reason {{{body}}}\n".encode())
 

@@ -67,7 +67,7 @@ class TestReason(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     place: str
     """File and line where it was raised."""
     line: str = ""
-    """The line of the test's own file that led there; 0 if there is none."""
+    """File and line of the tests that led there."""
 
 
 class TestRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -157,6 +157,7 @@ def run_tests(
         "key": key.hex(),
         "progress": watcher is not None,
         "root": root,
+        "hidden": [f"{root}/{path}" for path in fixed if path.endswith(".py")],
         "new": sorted(new_modules(base, tree)),
         "packages": _packages(prepared, base),
         "paths": [str(PurePosixPath(root, r)) for r in prepared.repository.source_roots],
@@ -199,7 +200,8 @@ def _reasons(output: bytes, root: str) -> dict[str, TestReason]:
     for match in _REASON.finditer(output):
         with suppress(RecordError):
             reason = codec.decode(match[1], TestReason, where="reason")
-            found.setdefault(reason.test, replace(reason, place=reason.place.removeprefix(f"{root}/")))
+            where = {name: getattr(reason, name).removeprefix(f"{root}/") for name in ("place", "line")}
+            found.setdefault(reason.test, replace(reason, **where))
     return found
 
 
