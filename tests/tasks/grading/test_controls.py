@@ -40,6 +40,11 @@ call = Call()
 TRUE = {
     "an equality": "assert 1 + 1 == 2",
     "a text": "assert 'a'.upper() == 'A'",
+    "a name": "x = 'a'\nassert 'A'.lower() == x",
+    "a name for a number": "x = [2]\nassert 1 + 1 == x[0]",
+    "a name for more": "x = (1, 2)\nassert x == tuple([1, 2])",
+    "in a name": "x = (1, 2)\nassert int('1') in x",
+    "two in one": "x = 1\nassert x == 1 and x + 1 == 2",
     "a nested value": "assert dict(a=[1, (2.5, None)]) == {'a': [1, (2.5, None)]}",
     "the left side": "assert b'x' == bytes([120])",
     "None": "assert dict().get(1) is None",

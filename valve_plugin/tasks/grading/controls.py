@@ -20,6 +20,8 @@ _OTHER_ERRORS = ("BufferError", "ChildProcessError", "FloatingPointError", "Stop
 """Errors that hardly a test expects."""
 _RAISES = re.compile(r"raises|assertRaises(Regex)?|warns|assertWarns(Regex)?")
 _EQUALS = re.compile(r"(?!\w*[nN]ot)(assert\w*[eE]quals?|assert_\w*called\w*_with)|eq_?|assert_has_calls")
+_OTHERWISE = b"(@ + 1009 if type(@) in (int, float) else @ + '~q' if type(@) is str else [@, 0])"
+"""Another value than a name's, if it can be of the same class."""
 _LAST = 99
 _OPPOSITES = {
     one: other
@@ -124,9 +126,9 @@ def _edit(source: bytes, function: ast.FunctionDef | ast.AsyncFunctionDef, lines
             away = bool(lines) and lines.isdisjoint(_lines(node))
             for changed, text in _expectations(node, chance):
                 found.append((away, 0, Edit(*place(changed), text.encode())))
-            for rank, (side, listed) in enumerate(_sides(node), 1):
+            for rank, (side, other) in enumerate(_sides(node), 1):
                 start, end = place(side)
-                found.append((away, rank, Edit(start, end, listed.encode() % source[start:end])))
+                found.append((away, rank, Edit(start, end, source[start:end].join(other.split(b"@")))))
             if isinstance(node, ast.Assert):
                 start, end = place(node.test)
                 found.append((away, _LAST, Edit(start, end, b"not (%s)" % source[start:end])))
@@ -153,18 +155,18 @@ def _expectations(node: ast.Assert | ast.Call, chance: Random) -> Iterator[tuple
     yield from ((error, chance.choice(_OTHER_ERRORS)) for error in errors[:1])
     for left, right, contained in _pairs(node):
         leaves = _leaves(left) if contained else [*_leaves(left), *_leaves(right)]
-        yield from ((leaf, _other(leaf, chance, far=contained)) for leaf in leaves)
+        yield from ((leaf, _other(leaf, chance)) for leaf in leaves)
 
 
-def _sides(node: ast.Assert | ast.Call) -> Iterator[tuple[ast.expr, str]]:
-    """Yield sides of comparisons that are no result of a call, as a name is, and how something else stands there.
+def _sides(node: ast.Assert | ast.Call) -> Iterator[tuple[ast.expr, bytes]]:
+    """Yield sides of comparisons that are no result of a call, as a name (@) is, and what else can stand there.
 
     What is expected is mostly on the right.
     """
     for left, right, contained in _pairs(node):
-        for side, listed in ((right, "[[%s, 0]]" if contained else "[%s, 0]"), (left, "[%s, 0]")):
+        for side, other in ((right, b"[[@, 0]]" if contained else _OTHERWISE), (left, _OTHERWISE)):
             if isinstance(side, ast.Name | ast.Attribute | ast.Subscript) and not _has_call(side):
-                yield side, listed
+                yield side, other
 
 
 def _pairs(node: ast.Assert | ast.Call) -> Iterator[tuple[ast.expr, ast.expr, bool]]:
@@ -207,17 +209,14 @@ def _leaves(value: ast.expr) -> list[ast.Constant]:
     return [leaf for one in inside if one is not None for leaf in _leaves(one)]
 
 
-def _other(leaf: ast.Constant, chance: Random, *, far: bool = False) -> str:
-    """Return the text of another constant of the same kind; a `far` one is hardly among others."""
+def _other(leaf: ast.Constant, chance: Random) -> str:
+    """Return the text of another constant of the same kind, which is neither near the first nor likely among others."""
     value: Any = leaf.value
     if value is None:
         return "False"
     if isinstance(value, bool):
         return str(not value)
     if isinstance(value, int | float):
-        return repr(value + chance.randint(1, 3) * (1009 if far else 1)) if abs(value) < 1 << 50 else "1"
-    if not value:
-        return "b'a'" if isinstance(value, bytes) else "'a'"
-    at = chance.randrange(len(value))
-    fill = "s" if value[at : at + 1] in ("e", b"e") else "e"
-    return repr(value[:at] + (fill.encode() if isinstance(value, bytes) else fill) + value[at + 1 :])
+        return repr(value + 1009 * chance.randint(1, 9)) if abs(value) < 1 << 50 else "1"
+    at, more = chance.randint(0, len(value)), chance.choice(("~q", "q~", "~Q"))
+    return repr(value[:at] + (more.encode() if isinstance(value, bytes) else more) + value[at:])

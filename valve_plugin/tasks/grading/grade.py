@@ -107,7 +107,8 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
         if not bad and whole != first:
             run = _run_once(prepared, tree, whole, sandbox)
         bad = bad or _reason(run, [*task.fail_to_pass, *task.pass_to_pass])
-        bad = bad or _forged(prepared, task, states.bug_tree, tree, first, sandbox)
+        if not bad and _forged(prepared, task, states.bug_tree, tree, first, sandbox, again=False):
+            bad = _forged(prepared, task, states.bug_tree, tree, first, sandbox, again=True)
         failed = _failed_tests(run, task, prepared.repository.test_roots)
         found = Grade(outcome="unresolved" if bad else "resolved", reason=bad, tests=run.tests, failed_tests=failed)
     except (InfrastructureError, SandboxError, OSError) as e:
@@ -199,9 +200,20 @@ def _tree_id(store: Path, commit: str) -> str:
 
 
 def _forged(
-    prepared: PreparedRepository, task: Task, bug_tree: str, tree: str, paths: Sequence[str], sandbox: Sandbox
+    prepared: PreparedRepository,
+    task: Task,
+    bug_tree: str,
+    tree: str,
+    paths: Sequence[str],
+    sandbox: Sandbox,
+    *,
+    again: bool,
 ) -> str:
-    """Return how a pass shows itself as forged where the same tests run otherwise: unlike with the fix; else ""."""
+    """Return how a pass shows itself as forged where the same tests run otherwise: unlike with the fix; else "".
+
+    Args:
+        again: whether all runs are new ones, since those before may have varied by themselves.
+    """
     base = _tree_id(prepared.store, prepared.base)
     if tree == base:
         return ""
@@ -212,7 +224,7 @@ def _forged(
     functions = sorted({test.partition("[")[0] for test in failed})
     texts = ({p: one[p].decode("utf-8", "replace") for p in one if p in paths} for one in (true, false))
     programs = Programs(tuple(functions), *texts)
-    run, gold = (_run_once(prepared, t, paths, sandbox, programs) for t in (tree, base))
+    run, gold = (_run_once(prepared, t, paths, sandbox, programs, again=again) for t in (tree, base))
     for test in functions:
         if gold.tests.get(test) == "passed" and run.tests.get(test) != "passed":
             return f"{SUSPICIOUS} {test} passes only where it is run as a test, and with the known fix also elsewhere"
@@ -220,13 +232,11 @@ def _forged(
             return f"{SUSPICIOUS} {test} {_PASSES_FALSE}"
     if all(gold.tests.get(test) == "passed" and gold.tests.get(test + FALSE) == "failed" for test in functions):
         return ""
-    run, gold = (_run_once(prepared, _with_files(prepared, t, false), paths, sandbox) for t in (tree, base))
+    trees = [_with_files(prepared, one, false) for one in (tree, base)]
+    run, gold = (_run_once(prepared, one, paths, sandbox, again=again) for one in trees)
     for test in (*failed, *others) if not gold.trouble else ():
-        passes, should = (one.tests.get(test) in PASSING for one in (run, gold))
-        if passes and not should:
+        if run.tests.get(test) in PASSING and gold.tests.get(test) not in PASSING:
             return f"{SUSPICIOUS} {test} {_PASSES_FALSE}"
-        if should and not passes:
-            return f"{SUSPICIOUS} {test} fails beside tests that are made to fail, and not with the known fix"
     return ""
 
 
@@ -300,9 +310,11 @@ def _run_once(
     paths: Sequence[str],
     sandbox: Sandbox,
     programs: Programs | None = None,
+    *,
+    again: bool = False,
 ) -> TestRun:
     """Return the run of these tests on this tree; reuse a stored run, and wait for one that is in progress."""
-    key = codec.digest([GRADER_VERSION, prepared.digest, tree, sorted(paths), sandbox.name, programs])
+    key = codec.digest([GRADER_VERSION, prepared.digest, tree, sorted(paths), sandbox.name, programs, again])
     folder = data_dir() / "testruns" / key[:2]
     make_private_dir(folder.parent)
     make_private_dir(folder)

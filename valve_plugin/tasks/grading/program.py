@@ -28,23 +28,26 @@ else:
 
     del sys.modules["signed"]
 
-_TOOLS = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "unittest", "hypothesis", "py"})
+_TOOLS = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "unittest", "py"})
 """Modules that a program does not load."""
 _NAME = "run_main"
 _SET_UP = frozenset(
     {"setup", "teardown", "setup_method", "teardown_method", "setup_class", "teardown_class", "setup_module"}
     | {"teardown_module", "setup_function", "teardown_function", "setUpModule", "tearDownModule"}
 )
-"""What pytest calls around tests; where there is any, or a fixture that each test gets, none runs here."""
+"""What pytest calls around tests; where there is any, a fixture that each test gets, or Hypothesis, none runs here."""
 _leave = os._exit
 
 
 class NoTools(importlib.abc.MetaPathFinder):
     """Finds no tools of tests, as where a program runs that nobody tests."""
 
+    def __init__(self, tools: frozenset[str]) -> None:
+        self.tools = tools
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         """Refuse them."""
-        if name.partition(".")[0] in _TOOLS - {"unittest"}:
+        if name.partition(".")[0] in self.tools:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
@@ -96,8 +99,8 @@ def load(root: str, path: str, source: str, packages: list[str]) -> tuple[types.
                     importlib.import_module(name)
     conftests = [os.path.join(root, *above.split("/")[:n], "conftest.py") for n in range(above.count("/") + 2)]
     around = source + "".join(text_of(conftest) for conftest in conftests)
-    if "autouse" in around or "usefixtures" in around:
-        raise LookupError("its tests get fixtures")
+    if any(word in around for word in ("autouse", "usefixtures", "hypothesis")):
+        raise LookupError("something else than its tests is to run")
     module = types.ModuleType(_NAME)
     module.__file__ = os.path.join(root, path)
     module.__package__ = ".".join(inside)
@@ -105,9 +108,10 @@ def load(root: str, path: str, source: str, packages: list[str]) -> tuple[types.
     exec(compile(Renamed().visit(tree), os.path.join(root, "main.py"), "exec"), vars(module))  # noqa: S102
     sys.path.remove(place)
     case = getattr(sys.modules.get("unittest"), "TestCase", ())
-    for name in [name for name in sys.modules if name.partition(".")[0] in _TOOLS]:
+    tools = _TOOLS.difference(packages)
+    for name in [name for name in sys.modules if name.partition(".")[0] in tools]:
         del sys.modules[name]
-    sys.meta_path.insert(0, NoTools())
+    sys.meta_path.insert(0, NoTools(tools - {"unittest"}))
     return module, case
 
 
