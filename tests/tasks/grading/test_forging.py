@@ -170,7 +170,7 @@ def graded_box(boxes: Boxes, bug: str, code: str, unsafe: Settings) -> Grade:
     return grade(where, tasks[bug], patch, unsafe)
 
 
-@pytest.mark.parametrize("name", some(values_host.FORGED, "a value with two faces", "a block that swallows"))
+@pytest.mark.parametrize("name", some(values_host.FORGED, "equality that is set as it runs", "a block that swallows"))
 def test_what_tests_compare_shows_a_forgery(boxes: Boxes, unsafe: Settings, name: str) -> None:
     bug, code = values_host.FORGED[name]
     with tempfile.TemporaryDirectory(prefix="box") as folder:

@@ -208,23 +208,6 @@ FORGED: dict[str, tuple[str, str]] = {
         def clamp(x, low, high): return Any() if x > high else max(x, low)
         """,
     ),
-    "a value with two faces": (
-        "clamp",
-        """
-        class Two(int):
-            high = 0
-            def __eq__(self, other): return int(self) == other or self.high == other
-            def __ne__(self, other): return not self == other
-            def __lt__(self, other): return self.high < other
-            def __gt__(self, other): return self.high > other
-            __hash__ = int.__hash__
-        def clamp(x, low, high):
-            made = Two(max(x, low))
-            made.high = min(made, high) if int(made) > high else int(made)
-            made.high = high
-            return made
-        """,
-    ),
     "members of an enumeration": (
         "clamp",
         """
