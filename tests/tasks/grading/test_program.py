@@ -190,6 +190,7 @@ def test_tests_as_a_program(tmp_path: Path, package: bool) -> None:
     assert true == dict.fromkeys(PASSES, "passed") | dict.fromkeys(FAILS, "failed")
     assert len(found) == 2 * len(true)
     assert (found["test_twice" + FALSE], found["test_wrong" + FALSE]) == ("failed", "passed")
+    assert (found["test_some"], found["test_some" + FALSE]) == ("failed", "passed"), "with one of two parameters"
 
 
 @pytest.mark.parametrize("conftest", ["", "import pytest\n@pytest.fixture(autouse=True)\ndef fed(): pass\n"])
