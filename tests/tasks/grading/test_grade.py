@@ -226,7 +226,7 @@ def test_a_source_that_hangs_is_repeated_once_and_then_unresolved(
     hangs = hangs.replace("return high", "pass")
     result = grade(brief, task, patched(calc_task, {"calc/ops.py": hangs}), unsafe)
     assert (result.outcome, result.reason) == ("unresolved", "the tests hit the cpu limit")
-    assert [run.timed_out for run in runs] == [False, True, True], "the first is of the fix, to compare with"
+    assert [run.timed_out for run in runs] == [True, True]
 
 
 def test_equal_trees_are_graded_once(calc_task: Calc, unsafe: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
