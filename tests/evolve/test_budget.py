@@ -141,7 +141,8 @@ def test_no_limit_is_exceeded_in_any_step(goes_on, tmp_path, monkeypatch, limit,
         more, *_, rest = goes_on(bank)
         assert rest is None
         assert (way is None) <= (more == 0), "finished, or there is a way to go on"
-        counted = way is not None and way.rollouts and not ahead  # nobody knows which gate will find what ran early
+        # Nobody knows which gate will find what ran early, and one rollout more may have decided a gate.
+        counted = way is not None and way.rollouts and not ahead and started <= n
         assert more or not counted, "what ran is not counted once more"
         assert ledger(bank) == ledger(tmp_path / "whole")
     assert ahead or in_gate > 2, (
