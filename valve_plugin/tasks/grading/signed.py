@@ -20,21 +20,10 @@ class Report:
 
     def record(self, **members: Any) -> None:
         """Write one record; only strings, lists of them and booleans."""
-        with self._lock:
-            self._sign(members)
-
-    def try_record(self, **members: Any) -> bool:
-        """Write one record, unless another is being written: by another thread, or by whom this one interrupts."""
-        free = self._lock.acquire(blocking=False)
-        if free:
-            self._sign(members)
-            self._lock.release()
-        return free
-
-    def _sign(self, members: dict[str, Any]) -> None:
         body = ("{" + ",".join(f"{quote(name)}:{encoded(value)}" for name, value in members.items()) + "}").encode()
-        self._chain.update(body + b"\n")
-        _write(self._fd, b"\n@valve " + self._chain.copy().hexdigest().encode() + b" " + body + b"\n")
+        with self._lock:
+            self._chain.update(body + b"\n")
+            _write(self._fd, b"\n@valve " + self._chain.copy().hexdigest().encode() + b" " + body + b"\n")
 
     def explain(self, test: str, message: str, place: str, line: str = "") -> None:
         """Write why a test failed, for people and models to read; unsigned, because no verdict depends on it."""
