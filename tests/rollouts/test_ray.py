@@ -327,6 +327,19 @@ def test_a_cluster_that_is_not_there_is_said_so() -> None:
         ray_executor.nodes(Settings(ray_address="127.0.0.1:1"))
 
 
+def test_a_cluster_that_ended_is_told_from_one_that_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_module("ray")
+    from ray._private import services
+
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray/ray_current_cluster").write_text("127.0.0.1:1")  # as a `ray start` that was killed leaves it
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(services, "find_gcs_addresses", set)  # the clusters of other tests
+    with pytest.raises(ConnectionRefusedError):
+        ray_bridge._require_listener("auto")
+
+
 def test_a_repository_is_fetched_once_and_by_its_commit(calc: Path, data_dir: Path) -> None:
     made = prepare(load(calc).repository)
     fetched = []

@@ -188,6 +188,7 @@ def _nodes(settings: Settings) -> dict[str, CheckResult]:
     from valve_plugin.rollouts.ray_executor import nodes
 
     found = {}
+    output.note("asking each node what it can do: some seconds, up to two minutes", style="dim")
     for node in nodes(settings):
         model = settings.model or os.environ.get("MSWEA_MODEL_NAME") or "the default model"
         key = f"{'a' if node.key else 'no'} key for {model}"

@@ -46,9 +46,7 @@ def bridge() -> None:
     `sys.argv` holds the file descriptors of a listening socket and of a pipe, and the cluster's address.
     """
     alive, address = int(sys.argv[2]), sys.argv[3]
-    host, _, port = address.rpartition(":")
-    if port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()  # Ray would try for a minute
+    _require_listener(address)
     import ray
 
     with _in_time(_JOIN_SECONDS):
@@ -61,6 +59,17 @@ def bridge() -> None:
             threading.Thread(target=cluster.serve, args=(Connection(accepted.detach()),), daemon=True).start()
     ray.shutdown()
     os._exit(0)
+
+
+def _require_listener(address: str) -> None:
+    """Raise `OSError` where nothing listens at HOST:PORT or "auto"; Ray would try for a minute."""
+    if address == "auto":  # a file may still name a cluster that has ended
+        from ray._private.services import canonicalize_bootstrap_address
+
+        address = canonicalize_bootstrap_address(address) or ""
+    host, _, port = address.rpartition(":")
+    if port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 @contextmanager
