@@ -400,6 +400,11 @@ class Attempt(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     trajectory: str = ""
     """File name of the redacted, compressed trajectory under `local/`."""
 
+    @property
+    def suspicious(self) -> bool:
+        """Whether its patch looks like a forged result; such a one is unresolved, or resolved and to be looked at."""
+        return self.reason.startswith((SUSPICIOUS, LOOK_AT))
+
 
 def live_task(text_hash: str) -> str:
     """Return the id of a person's own task, named after its text."""

@@ -16,7 +16,7 @@ from tests.cli.conftest import Run
 from valve_plugin.bank.store import BankStore
 from valve_plugin.cli.attempts import find
 from valve_plugin.errors import ConfigError
-from valve_plugin.records import Attempt
+from valve_plugin.records import LOOK_AT, Attempt
 
 PATCH = "diff --git a/calc.py b/calc.py\n--- a/calc.py\n+++ b/calc.py\n@@ -1 +1 @@\n-a - b\n+a \x1b[31m+ b\n"
 FAILED = Attempt(
@@ -54,6 +54,24 @@ def kept(bank: BankStore, monkeypatch: pytest.MonkeyPatch) -> BankStore:
     bank.local.add_attempt(UNKNOWN)
     bank.local.add_attempt(replace(attempt(0, "resolved"), source="evolve", task_id="bug-x", task_text=""))
     return bank
+
+
+def test_a_suspicious_attempt_is_marked_wherever_it_counts_as_passed(bank: BankStore, valve: Run) -> None:
+    item = next(one for one in bank.bank.items if one.source_tasks)
+    forged = replace(
+        FAILED, outcome="resolved", source="evolve", task_id=item.source_tasks[0], reason=f"{LOOK_AT} x.py:1"
+    )
+    assert "look at" not in valve("bank", "show", item.name)
+    bank.local.add_attempt(forged)
+    bank.local.add_attempt(replace(forged, id="other", reason=""))
+    rows = [line.split("\t") for line in valve("attempts", "list", "--all").splitlines()]
+    assert {(row[0], row[4]) for row in rows[1:]} == {(FAILED.id, "resolved, suspicious"), ("other", "resolved")}
+    assert valve("attempts", "show", FAILED.id).startswith(f"attempt {FAILED.id}, resolved, suspicious")
+    shown = valve("bank", "show", item.name)
+    assert f"`valve attempts show {FAILED.id}`" in shown
+    assert "other" not in shown
+    assert valve("--json")["attempts"]["suspicious"] == 1
+    assert "1 suspicious" in valve()
 
 
 def test_runs_of_the_person_are_listed_the_latest_first(kept: BankStore, valve: Run) -> None:

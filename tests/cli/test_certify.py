@@ -60,6 +60,7 @@ def test_a_certificate_from_numbers_comes_with_what_it_rests_on(valve: Run, numb
         ("plan --base-rate 75 --vmass 0.1", "'--base-rate': 75 is not in (0, 1); it is a solve rate: 75 % are 0.75"),
         ("plan --base-rate 0.9 --vmass 0.1", "a mean p(1-p) above 0 and of at most 0.09, not 0.1; 0.09 is when all"),
         ("plan --base-rate 0.75", "go together"),
+        ("plan --panel-size x", "'x'"),
         ("plan --base-rate 0.5 --vmass 0.1 --rho x", "rho is 'x', expected a decimal"),
         ("plan --variance 0.025 --tolerance 2", "'--tolerance': 2 is not in (0, 1]"),
         ("plan --variance nan", "'--variance': nan is not in (0, 1]"),

@@ -252,5 +252,5 @@ def test_without_a_screen_each_task_says_where_the_stream_is(capsys: pytest.Capt
     shown.valve_event(events.TaskStarted(task_id="t", position=2, of=4))
     shown.valve_event(events.TaskFinished(task_id="t", title="f in x.py (01)", passed=1, attempts=3))
     first = capsys.readouterr().err
-    said = r"gated    task      f in x\.py \(01\): 1 of 3 passed, mixed  \[2/4, time left unknown yet\]\n"
+    said = r"gated    task      f in x\.py \(01\): 1 of 3 passed, mixed  \[2/4, time left not known yet\]\n"
     assert re.fullmatch(said, first)

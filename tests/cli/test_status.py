@@ -60,7 +60,7 @@ def test_a_bank_with_a_history(bank: BankStore, valve: Run) -> None:
     assert standing["panel"] == {"tasks": 2, "rollouts": 3, "rho": "0.02"}
     assert standing["gate"] == {"epoch": 1, "queries": 2, "horizon": 5}
     assert standing["attempts"] == {
-        "recorded": 4, "graded": 2, "mixed_groups": 1,
+        "recorded": 4, "graded": 2, "mixed_groups": 1, "suspicious": 0,
         "live": {"recorded": 4, "graded": 2, "mixed_groups": 1}, "stream": None, "panel": None,
         "holdout": {"recorded": 0, "graded": 0, "mixed_groups": 0},
     }  # fmt: skip

@@ -14,7 +14,7 @@ from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, op
 from valve_plugin.codec import plain
 from valve_plugin.errors import BankError, ConfigError
 from valve_plugin.extras import runnable
-from valve_plugin.records import LOOK_AT, SUSPICIOUS, Attempt
+from valve_plugin.records import Attempt
 from valve_plugin.words import format_time, quote
 
 _TASK, _PATCH_LINES = 60, 400
@@ -56,9 +56,10 @@ def list_by_default(ctx: typer.Context, bank: BankDir = "", json: Json = False) 
 def list_(all_: All = False, bank: BankDir = "", json: Json = False) -> None:
     """List attempts, the latest first.
 
-    TASK is how the task begins. An attempt is resolved or unresolved only where a check could grade it. RESTORED
-    lists the test files that it changed and that did not count. NOTES lists what its prompt got from the bank.
-    Not used: an idle worker made it ahead of a run that then did not ask for it; it counts in no result.
+    TASK is how the task begins. An attempt is resolved or unresolved only where a check could grade it; where its patch
+    looks as if written to pass the tests alone, it is also suspicious, and REASON says why. RESTORED lists the test
+    files that it changed and that did not count. NOTES lists what its prompt got from the bank. Not used: an idle
+    worker made it ahead of a run that then did not ask for it; it counts in no result.
     """
     store = open_bank(bank)
     found = kept(store.local)
@@ -74,13 +75,14 @@ def list_(all_: All = False, bank: BankDir = "", json: Json = False) -> None:
     if not shown:
         others = output.plural(len(found), "rollout")
         more = f"; {others} of stream, panel and evaluation: `valve attempts list --all`" if found else ""
-        output.note(f"no run of your own is recorded on this machine: `mini --plugin valve -t ...` records one{more}")
+        what = "no attempt of this bank" if all_ else "no run of your own"
+        output.note(f"{what} is recorded on this machine: `mini --plugin valve -t ...` records one{more}")
         return
     header = ["ID", "WHEN", *["SOURCE"] * all_, "TASK", "OUTCOME", "REASON", "RESTORED", "NOTES"]
     rows = [
         [
             *(a.id, format_time(a.recorded_at, local=True), *[a.source] * all_, _title(a)),
-            *(a.outcome if used else "not used", a.reason),
+            *(_outcome(a) if used else "not used", a.reason),
             *(", ".join(a.dropped_paths), ", ".join(name for _, name in a.context_items)),
         ]
         for a, used in shown
@@ -138,15 +140,14 @@ def show(
     if json:
         output.emit_json({**plain(attempt), "trajectory_path": path and str(path)})
     else:
-        mark = ", suspicious" if attempt.reason.startswith((SUSPICIOUS, LOOK_AT)) else ""
-        output.say(f"attempt {output.one_line(attempt.id)}, {attempt.outcome}{mark}", style="bold")
+        output.say(f"attempt {output.one_line(attempt.id)}, {_outcome(attempt)}", style="bold")
         items = ", ".join(f"{kind} {name}" for kind, name in attempt.context_items)
         spent = [
             output.plural(attempt.steps, "step"),
             f"{attempt.seconds:.0f} s",
             f"${attempt.cost_usd:.4f}" if attempt.cost_usd else "",
         ]
-        source = "live" if attempt.source == "live" else f"a rollout of {attempt.source}"
+        source = "a run of your own" if attempt.source == "live" else f"a rollout of {attempt.source}"
         rows = {
             "recorded": f"{format_time(attempt.recorded_at, local=True)}, {source}",
             "why": attempt.reason,
@@ -199,6 +200,10 @@ def kept(local: LocalStore) -> list[Attempt]:
     for warning in local.warnings:
         output.warn(warning)
     return found
+
+
+def _outcome(a: Attempt) -> str:
+    return f"{a.outcome}, suspicious" if a.suspicious else a.outcome
 
 
 def _title(a: Attempt) -> str:

@@ -111,7 +111,8 @@ def show(
             * any(_evidence(item)),
             "since": f"version {item.created_step}" if item.created_step else "",
             "note": standing(store.entries())(item),
-            "uses here": "not on this machine" if uses is None else str(uses.get(item.key, 0)),
+            "look at": ", ".join(f"`valve attempts show {one}`, suspicious" for one in _suspicious(store, item)),
+            "uses here": "not counted on this machine" if uses is None else str(uses.get(item.key, 0)),
         }
         for label, value in rows.items():
             if value:
@@ -120,6 +121,14 @@ def show(
         output.verbatim(output.clean(item.markdown) + "\n")
         if output.clean(item.markdown) != item.markdown:
             output.warn("the body holds control or invisible characters, left out here")
+
+
+def _suspicious(store: BankStore, item: Item) -> list[str]:
+    """Return the ids of suspicious attempts on this machine that count as passed for a note."""
+    sources = [one for task in item.source_tasks for one in store.local.attempts(task)]
+    return [
+        one.id for one in sources if one.source in ("evolve", "live") and one.outcome == "resolved" and one.suspicious
+    ]
 
 
 @commands.add("log", "valve bank log                               # what was proposed, judged and accepted")

@@ -188,7 +188,7 @@ def connect(
 
 
 def _keep_private(path: Path) -> None:
-    """Let git overlook a person's own file, where nothing does so yet: not in a file that others get."""
+    """Let git ignore a person's own file, where nothing does so yet: not in a file that others get."""
     from valve_plugin.sandbox.git import git, git_line
 
     folder = path.parent
@@ -200,7 +200,7 @@ def _keep_private(path: Path) -> None:
                 file.seek(0)
                 before = file.read()
                 file.write("\n" * bool(before and not before.endswith("\n")) + f"**/{_FILES['claude']}\n")
-            output.note(f"git overlooks it: {_FILES['claude']} is in {excluded}")
+            output.note(f"git ignores {_FILES['claude']} here: a line in {excluded.resolve()} says so")
     except (ValveError, OSError) as e:
         output.warn(f"{path} is yours alone, so do not commit it; git could not be told so: {e}")
 

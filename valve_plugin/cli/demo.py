@@ -70,7 +70,7 @@ def demo(
             facts[name] |= {"baits": dict(result.baits), "holdout": {"without": before, "with": after}}
         output.emit_json({**facts, "simulation": True, "out": str(folder), "verified": not found})
     else:
-        _show(results, [one.message for one in found], folder, size)
+        _show(results, [one.message for one in found], folder, tasks, size)
     if found:
         raise typer.Exit(output.FINDING)
 
@@ -113,15 +113,15 @@ def _make_folder(out: Path | None) -> Path:
     return out.resolve()
 
 
-def _show(results: Mapping[str, DemoResult], problems: list[str], folder: Path, size: Size) -> None:
+def _show(results: Mapping[str, DemoResult], problems: list[str], folder: Path, tasks: Path, size: Size) -> None:
     from valve_plugin.lab.simulation.server import BANNER
+    from valve_plugin.tasks.names import task_names
 
     banks = [quote(str(result.run.store.dir)) for result in results.values()]
     output.say()
     gated, ungated = (results[name].tasks for name in ("gated", "ungated"))
-    table = [
-        [task.rpartition(".")[2], *_cells(gated[task]), *_cells(ungated[task])] for task in gated if task in ungated
-    ]
+    names = task_names(str(tasks), (), ids=True)
+    table = [[names.get(task, task), *_cells(gated[task]), *_cells(ungated[task])] for task in gated if task in ungated]
     output.table(["TASK", "GATED", "VERDICT", "VERSION", "UNGATED", "TAKEN", "VERSION"], table)
     for name, result in results.items():
         bank, attempts = result.run.store.bank, output.plural(sum(result.attempts), "attempt")
@@ -144,10 +144,10 @@ def _story(gated: DemoResult, ungated: DemoResult, size: Size) -> Iterator[str]:
     """Yield what the run showed, in a few sentences; all numbers are this run's."""
     kept_out, baits = gated.baits["kept_out"], sum(gated.baits.values())
     yield "What to see (SIMULATION; the script proposes harmful notes, baits, as often as useful ones):"
+    judged, held = output.plural(gated.proposals, "proposal"), sum(ungated.baits.values())
     yield (
-        f"- {output.plural(gated.proposals, 'proposal')} came before the gate, {baits} with a bait. It kept "
-        f"{'all' if kept_out == baits else kept_out} of these out; the bank without a gate took "
-        f"{ungated.baits['taken']} of the {sum(ungated.baits.values())} that came to it."
+        f"- The gate judged {judged}. {baits} held a bait; it kept {kept_out} of these out. Without a gate {held} held "
+        f"one; {ungated.baits['taken']} of these were taken."
     )
     if gated.panel and gated.run.store.bank.version:
         first, last = gated.panel

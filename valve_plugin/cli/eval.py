@@ -59,8 +59,8 @@ def evaluate(
     a task the same block, they share its rollouts. An errored rollout is unknown: the number becomes an interval that
     is not final (exit code 3). Run again to retry only what errored.
 
-    You sort notes into categories yourself. The file lists note names under the paper's three: environment
-    (execution), repair_strategy (the repair process), code_semantics (program behavior).
+    With --items, --categories sums up notes that you sort by hand: its file lists their names under the paper's three
+    categories, environment (execution), repair_strategy (the repair process) and code_semantics (program behavior).
     """
     from valve_plugin.evidence.evaluations import checkpoints, readings
     from valve_plugin.evidence.items import read_categories

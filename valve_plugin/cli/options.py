@@ -78,6 +78,15 @@ def examples(*lines: str) -> str:
 class SectionedCommand(TyperCommand):
     """A command whose help has a section for each `rich_help_panel` of its options, also without Rich."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; an error says the value, which newer versions of Typer leave out."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as e:
+            if errors := getattr(e.__cause__, "errors", None):
+                e.message = f"{errors()[0]['input']!r}: {e.message}"
+            raise
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, the options, and after them the sections with a name of their own."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}

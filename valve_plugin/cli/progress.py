@@ -129,7 +129,7 @@ class Progress:
                 elif isinstance(event, events.EvaluationAdvanced | events.TrialAdvanced):
                     done, of = event.done, event.of
                     left = (now - (self.view.evaluating_since or self.view.started)) / done * (of - done)
-                unknown = ", time left unknown yet" if left is None and done < of else ""
+                unknown = ", time left not known yet" if left is None and done < of else ""
                 place = f"  [{done}/{of}" + (f", {clock(left)} left]" if left else f"{unknown}]") if of else ""
                 output.note(self._label + text + place, style=style)
 

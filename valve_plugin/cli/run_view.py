@@ -125,7 +125,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     ),
     events.EvaluationAdvanced: lambda e: "eval      rollouts on the holdout" if _is_tenth(e) else "",
     events.TrialAdvanced: _trial,
-    events.EvaluationRecorded: lambda e: f"eval      version {e.version} is on record",
+    events.EvaluationRecorded: lambda e: f"eval      version {e.version} is measured",
     events.Waiting: lambda e: f"waiting   {e.said}, {_try(e)}, next in {max(1, ceil(e.seconds))} s",
     events.RunPaused: lambda e: f"paused    {e.reason}",
 }

@@ -261,7 +261,8 @@ def _lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     size = panel and f"{plural(panel['tasks'], 'task')} x {plural(panel['rollouts'], 'rollout')}"
     yield "panel", size or "none yet"
     yield "attempts", attempts_in_words(facts["attempts"])
-    yield "queue", str(facts["queue"])
+    queued = plural(facts["queue"], "proposal waits", "proposals wait") if facts["queue"] else "nothing waits"
+    yield "queue", f"{queued} for the gate"
     if gate:
         yield "gate", f"{gate['queries']} of {gate['horizon']} queries used in epoch {gate['epoch']}"
     elif facts["last_verdict"]:

@@ -129,7 +129,7 @@ def generate(
             found = candidates.find_candidates(
                 source_tree, lambda file: candidates.is_excluded(file, roots), seed, workers
             )
-        output.note(f"{len(found)} candidate bugs")
+        output.note(output.plural(len(found), "candidate bug"))
         ordered = candidates.order_candidates(found, seed)
         source = _Source(directory, name, files, _GENERATE, needs)
         definition, made = _verify_candidates(source, ordered, sandbox, n, workers, trials, stage)

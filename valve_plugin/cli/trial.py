@@ -155,8 +155,9 @@ def _announce(trial: Trial, *, ask: bool) -> None:
 
     least = detectable(len(trial.pairs), error=trial.error)
     size = f"{plural(len(trial.pairs), 'pair')} of rollouts at most, on {plural(len(trial.tasks), 'task')}"
-    tells = f"tells a difference of {100 * least:.0f} points from none, 4 times in 5" if least else "tells nothing"
-    output.note(f"plan      {size}: {tells}, if a quarter of the pairs differ by chance")
+    least_told = f"a difference of {100 * least:.0f} points from none, 4 times in 5" if least else "nothing yet"
+    tells = f"tells {least_told}, if a quarter of the pairs differ by chance"
+    output.note(f"plan      {size}: {tells}")
     enough = pairs_for_no_difference(trial.negligible, error=trial.error)
     if enough and enough > len(trial.pairs):
         output.note(

@@ -320,11 +320,13 @@ def count_attempts(attempts: Iterable[Attempt], outline: Outline | None = None) 
         outline: of the ledger. A kind that is in the ledger but has no attempt here is None (unknown), not 0.
 
     Returns:
-        `recorded`, `graded` and `mixed_groups` (of live attempts and the stream) in total, None if all attempts are on
-        another machine; then a dict with the same keys for each kind.
+        `recorded`, `graded`, `mixed_groups` (of live attempts and the stream) and `suspicious` in total, None if all
+        attempts are on another machine; then a dict with the first three for each kind.
     """
     kinds: dict[str, list[Attempt]] = {kind: [] for kind in _KINDS.values()}
+    suspicious = 0
     for attempt in attempts:
+        suspicious += attempt.suspicious
         kinds[_KINDS[attempt.source]].append(attempt)
     named = set[str]()
     if outline:
@@ -334,11 +336,12 @@ def count_attempts(attempts: Iterable[Attempt], outline: Outline | None = None) 
     found = {kind: _count_graded(kept) if kept or kind not in named else None for kind, kept in kinds.items()}
     here = [one for one in found.values() if one is not None and one["recorded"]]
     if not here and named:
-        return {"recorded": None, "graded": None, "mixed_groups": None, **found}
+        return {"recorded": None, "graded": None, "mixed_groups": None, "suspicious": None, **found}
     return {
         "recorded": sum(one["recorded"] for one in here),
         "graded": sum(one["graded"] for one in here),
         "mixed_groups": sum(one["mixed_groups"] for kind in ("live", "stream") if (one := found[kind])),
+        "suspicious": suspicious,
         **found,
     }
 
@@ -348,16 +351,23 @@ def attempts_in_words(counts: dict[str, Any]) -> str:
     live, stream = counts["live"], counts["stream"]
     parts = []
     if live and (live["recorded"] or counts["recorded"]):
-        graded = f"{live['graded']} graded, {plural(live['mixed_groups'], 'mixed group')}"
-        parts.append(f"{live['recorded']} live ({graded})" if live["recorded"] else "none live")
+        graded = f"{live['graded']} graded{_mixed(live)}"
+        parts.append(f"{live['recorded']} of your own ({graded})" if live["recorded"] else "none of your own")
     if stream and stream["recorded"]:
-        parts.append(f"{stream['recorded']} of the stream ({plural(stream['mixed_groups'], 'mixed group')})")
+        parts.append(f"{stream['recorded']} of the stream ({stream['graded']} graded{_mixed(stream)})")
     for kind in ("panel", "holdout"):
         if counts[kind] and counts[kind]["recorded"]:
             parts.append(plural(counts[kind]["recorded"], f"{kind} rollout"))
     if missing := [kind for kind in _KINDS.values() if counts[kind] is None]:
         parts.append(f"{', '.join(missing)}: not on this machine")
+    if counts["suspicious"]:
+        parts.append(f"{counts['suspicious']} suspicious, which `valve attempts list --all` marks")
     return "; ".join(parts) or "none recorded on this machine"
+
+
+def _mixed(counts: Mapping[str, int]) -> str:
+    number = counts["mixed_groups"]
+    return f"; some passed and some failed at {plural(number, 'task')}" if number else ""
 
 
 def _count_graded(attempts: Sequence[Attempt]) -> dict[str, int]:

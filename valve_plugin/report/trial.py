@@ -78,7 +78,8 @@ def verdict(result: TrialResult, name: str, other: str, negligible: float) -> st
     """Return the answer in one sentence."""
     low, high = (points(end).removesuffix(" points") for end in result.interval)
     than = f", compared with {other}" if other else ""
-    shown = f"{points(result.counts.difference)} on these {plural(result.tasks, 'task')}, between {low} and {high}"
+    tasks = f"{'this' if result.tasks == 1 else 'these'} {plural(result.tasks, 'task')}"
+    shown = f"{points(result.counts.difference)} on {tasks}, between {low} and {high}"
     match result.answer:
         case "helps":
             return f"{name} helps{than}: {shown}"

@@ -131,8 +131,8 @@ def check_number(
     """
     if tasks < (least := holdout + panel + 1):
         raise TaskError(
-            f"{repo}: {tasks} tasks, expected at least {least} (holdout {holdout}, panel {panel}, and 1 to learn "
-            f"from); {_advice(tasks, given)}make {least - tasks} more tasks"
+            f"{repo}: {plural(tasks, 'task')}, expected at least {least} (holdout {holdout}, panel {panel}, and 1 to "
+            f"learn from); {_advice(tasks, given)}make {plural(least - tasks, 'more task')}"
         )
 
 
