@@ -214,10 +214,8 @@ def show(store: BankStore, *, simulate: bool = False) -> None:
         output.say(advice)
     always, never = unmixed_tasks(store.entries(), store.local.attempts())
     if always or never:
-        output.say(
-            f"nothing to contrast: every attempt passed at {output.plural(always, 'task')}, none at "
-            f"{output.plural(never, 'task')}"
-        )
+        same = output.plural(always + never, "task")
+        output.say(f"nothing to learn at {same}: every attempt passed at {always}, none at {never}")
     if gates := gate_savings(store.entries(), store.local.read_telemetry("gates")):
         total = total_savings(list(gates.values()))
         money = f", about ${total.usd:.2f}" if total.usd >= 0.005 else ""

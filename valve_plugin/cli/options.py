@@ -84,7 +84,8 @@ class SectionedCommand(TyperCommand):
             return super().parse_args(ctx, args)
         except typer.BadParameter as e:
             if errors := getattr(e.__cause__, "errors", None):
-                e.message = f"{errors()[0]['input']!r}: {e.message}"
+                value, said = repr(errors()[0]["input"]), e.message.removeprefix("Value error, ")
+                e.message = said if value in said else f"{value}: {said}"
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
