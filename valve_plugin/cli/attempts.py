@@ -228,7 +228,7 @@ def _block(title: str, text: str) -> None:
 )
 def extract(
     ids: Annotated[
-        list[str] | None, argument("ID...", "Attempts at one task, or a proposal. Default: the last that held nothing.")
+        list[str] | None, argument("ID", "Attempts at one task, or a proposal. Default: the last that held nothing.")
     ] = None,
     bank: BankDir = "",
     json: Json = False,

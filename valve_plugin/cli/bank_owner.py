@@ -44,7 +44,7 @@ commands = Commands()
 
 Reason = Annotated[str, option("--reason", "TEXT", "Why; kept in the ledger.")]
 KindOf = Annotated[Kind, option("--kind", "KIND", "Of notes that do not say it: skill or principle.")]
-Names = Annotated[list[str], argument("NAME...", "Items, as name or kind/name.")]
+Names = Annotated[list[str], argument("NAME", "Notes, as name or kind/name.")]
 _QUEUED = "waits for `valve gate`"
 _MOST_SOURCES = 3
 """Attempts that are shown beside a withheld item."""

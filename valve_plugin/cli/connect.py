@@ -59,7 +59,7 @@ def context(
 ) -> None:
     """Print the notes for a task, for any other agent.
 
-    The block is what `mini --plugin valve` adds at the end of the system message. Where nothing fits, it is empty and
+    It is what `mini --plugin valve` adds at the end of the system message. Where nothing fits, it is empty and
     stderr says so. A simulation's bank is refused: a real agent must not get what a script taught.
     """
     from valve_plugin.live.context import is_welcome
@@ -134,7 +134,7 @@ def connect(
 ) -> None:
     """Give an agent the notes of this repository.
 
-    Claude Code gets hooks in .claude/settings.local.json, which is yours: git is told to overlook it. `valve context
+    Claude Code gets hooks in .claude/settings.local.json, which is yours: git is told to ignore it. `valve context
     --hook` prints the notes for the prompt, or nothing. `valve attempts record` keeps the task, what Claude Code did,
     and the diff on this machine, to learn from.
 

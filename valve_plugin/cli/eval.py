@@ -36,13 +36,15 @@ commands = Commands()
 
 @commands.add(
     "eval",
-    "valve eval                          # step 0, every 10 mixed tasks, and the last version",
+    "valve eval                          # the empty bank, some versions between, and the last one",
     "valve eval --show                   # what is on record; runs nothing",
     "valve eval --items                  # each note of the last version alone; spends the holdout",
     "valve eval tasks/ --workers 4 --json",
 )
 def evaluate(
-    tasks: Annotated[str, argument("TASKS", "With a split.json. Default: the last one used.")] = "",
+    tasks: Annotated[
+        str, argument("TASKS", "A task set that `valve split` has split. Default: the last one used.")
+    ] = "",
     version: Annotated[list[int], option("--version", "V", "Evaluate this version only; repeat.", min=0)] = [],  # noqa: B006 (Typer copies it)
     rollouts: Annotated[int, option("--rollouts", "R", "Rollouts per task.", min=1)] = 3,
     items: Annotated[bool, flag("--items", "Measure each note of the last version alone, against version 0.")] = False,
@@ -56,7 +58,7 @@ def evaluate(
 
     `valve split` set the holdout aside: nothing was learned from it, and the gate never saw it. Every reading of it
     goes into the ledger. All versions run on the same tasks, so their differences are paired. Where two versions give
-    a task the same block, they share its rollouts. An errored rollout is unknown: the number becomes an interval that
+    a task the same notes, they share its rollouts. An errored rollout is unknown: the number becomes an interval that
     is not final (exit code 3). Run again to retry only what errored.
 
     With --items, --categories sums up notes that you sort by hand: its file lists their names under the paper's three

@@ -77,9 +77,9 @@ def evolve(
     notes. They enter the bank only if enough more attempts at the panel, a fixed set of other tasks, pass with them.
     Interrupted and started again, the run continues.
 
-    The margin is how many more have to pass. The ledger is the file in the bank that records all of it. An epoch is the
-    span in which one first measurement of the panel counts. Free workers run ahead what is likely to be asked for next,
-    which changes no result.
+    The margin is how many more have to pass. The ledger is the file in the bank that records all of it. An epoch begins
+    with a new measurement of the panel. Idle workers already run what is likely to be asked for next, which changes no
+    result; --speculate says how much of that may be in vain.
 
     With --all each task set has a bank of its own; --workers and the limits are for all of them together, and --bank
     names the folder of the banks. With --ungated nothing is judged or certified; a gated bank cannot be run with it,

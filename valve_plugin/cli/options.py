@@ -6,6 +6,7 @@ import functools
 import inspect
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -94,6 +95,8 @@ class SectionedCommand(TyperCommand):
         for param in self.get_params(ctx):
             usual = "Arguments" if param.param_type_name == "argument" else "Options"
             if record := param.get_help_record(ctx):
+                if usual == "Arguments":  # Typer adds the type as Python names it, like <list[Path]>
+                    record = (re.sub(r" <\S+>$", "", record[0]), record[1])
                 sections.setdefault(getattr(param, "rich_help_panel", None) or usual, []).append(record)
         for title, rows in sections.items():
             if rows:

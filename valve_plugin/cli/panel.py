@@ -98,7 +98,7 @@ def run(
         panel_run.run_panel(hook.valve_attempt, store.local, settings, planned, emit, stage)
 
 
-@commands.add("items", "valve panel items                            # what the panel loses without each item")
+@commands.add("items", "valve panel items                            # what the panel loses without each note")
 def items(tasks: runs.Tasks = "", bank: BankDir = "", solving: runs.Solving = runs.SOLVING, json: Json = False) -> None:
     """Measure the panel without each note of the bank: leave-one-out.
 

@@ -51,7 +51,8 @@ NoEarlyStop = Annotated[
 
 
 Speculate = Annotated[
-    Real, option("--speculate", "SHARE", "Rollouts run ahead in vain, per useful one. Default: 0.1.", min=0, rare=True)
+    Real,
+    option("--speculate", "SHARE", "Rollouts that may be run in vain, per useful one. Default: 0.1.", min=0, rare=True),
 ]
 Ungated = Annotated[bool, flag("--ungated", "Take every proposal without a gate, only to compare.", rare=True)]
 

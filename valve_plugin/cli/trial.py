@@ -35,7 +35,7 @@ commands = Commands()
     "valve try AGENTS.md --simulate             # without a key: a SIMULATION",
 )
 def try_text(
-    files: Annotated[list[Path], argument("FILE...", "Texts: AGENTS.md, CLAUDE.md, a SKILL.md, a folder of them.")],
+    files: Annotated[list[Path], argument("FILE", "Texts: AGENTS.md, CLAUDE.md, a SKILL.md, a folder of them.")],
     against: Annotated[list[Path], option("--against", "OTHER", "Compare with this text, not with none; repeat.")] = [],  # noqa: B006 (Typer copies it)
     tasks: Annotated[str, option("--tasks", "TASKS", "Task set. Default: that of this repository.")] = "",
     pairs: Annotated[Count, option("--pairs", "N", "Pairs at most. Default: three for each task.", min=1)] = None,
