@@ -6,7 +6,7 @@
 Two kinds of honest changes. The repairs of bugs that the generator's modifiers make in the source archives of twelve
 libraries; no tests run. And the reverse of this project's last commits, as far as they are Python and not tests. Lines
 with "blind" tell what would be suspected of repairs if the inspection did not see the file without the bug, which it
-does where it grades; and of how many a person would be told to look. The last line is the figure.
+does where it grades. The last line is the figure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from valve_plugin.sandbox.git import apply_patch, create_store, git, import_files, read_blobs, read_tree
 from valve_plugin.sandbox.scratch import scratch_folder
-from valve_plugin.tasks.grading.inspect_patch import Suspicion, inspect_patch, own_answers, stray_scripts
+from valve_plugin.tasks.grading.inspect_patch import Suspicion, inspect_patch, stray_scripts
 from valve_plugin.tasks.make import candidates
 from valve_plugin.tasks.make.candidates import is_excluded
 from valve_plugin.tasks.make.define import read_source
@@ -42,12 +42,11 @@ TESTS = ("tests", "benchmarks", "docs", *INSIDE)
 
 
 class Found(NamedTuple):
-    """What is found in one honest change; the last two only where they are asked for."""
+    """What is found in one honest change; `blind` only where it is asked for."""
 
     name: str
     alarms: list[Suspicion]
     blind: list[Suspicion]
-    shown: list[str]
 
 
 def repairs(library: str, wanted: int, *, whole: bool = True) -> Iterator[Found]:
@@ -83,9 +82,9 @@ def _inspect(name: str, store: Path, bug: str, fixed: str, roots: Sequence[str],
 
     alarms = inspect_patch(before, other, after if seen else {}, read)
     if not whole:
-        return Found(name, alarms, [], [])
+        return Found(name, alarms, [])
     blind = inspect_patch(before, other, {}, read) if seen else alarms
-    return Found(name, alarms, blind, own_answers(before, other, {}, read))
+    return Found(name, alarms, blind)
 
 
 INSPECTION = "valve_plugin/tasks/grading/"
@@ -113,16 +112,14 @@ def main() -> None:
     parser.add_argument("--bugs", type=int, default=60)
     parser.add_argument("--commits", type=int, default=100)
     options = parser.parse_args()
-    looked = alarms = blind = shown = 0
+    looked = alarms = blind = 0
     for source in (*(repairs(name, options.bugs) for name in options.libraries), reversed_commits(options.commits)):
         for one in source:
-            looked, alarms, blind, shown = (
-                looked + 1, alarms + bool(one.alarms), blind + bool(one.blind), shown + bool(one.shown)
-            )  # fmt: skip
-            for kind, found in (("", one.alarms), ("blind: ", one.blind), ("shown: ", one.shown)):
+            looked, alarms, blind = looked + 1, alarms + bool(one.alarms), blind + bool(one.blind)
+            for kind, found in (("", one.alarms), ("blind: ", one.blind)):
                 for what in found[:8]:
                     print(f"{kind}{one.name}: {what}", flush=True)
-        print(f"... {looked}: {alarms} false alarms, {blind} if blind; {shown} shown if blind", flush=True)
+        print(f"... {looked}: {alarms} false alarms, {blind} if blind", flush=True)
     print(f"{alarms} false alarms in {looked} honest changes")
 
 

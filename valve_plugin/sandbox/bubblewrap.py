@@ -55,6 +55,11 @@ class Sandbox(Protocol):
         ...
 
     @property
+    def isolates(self) -> bool:
+        """Whether nothing outside of the workspace can be changed."""
+        ...
+
+    @property
     def root(self) -> str | None:
         """Path at which commands see the workspace's tree, or None for its own path."""
         ...
@@ -95,7 +100,7 @@ def choose(settings: Settings, image: Image | None = None) -> Sandbox:
 class Bubblewrap:
     """A sandbox without network and environment, with private home and temporary files and a read-only system."""
 
-    name = "bubblewrap"
+    name, isolates = "bubblewrap", True
     root: str | None = TESTBED
 
     def run(self, command: str | Sequence[str], workspace: Workspace, **options: Unpack[RunOptions]) -> CommandResult:
@@ -117,7 +122,7 @@ class Bubblewrap:
 class UnsafeLocal:
     """No isolation: the command runs as the user, with only limits and a cleared environment."""
 
-    name = "unsafe-local"
+    name, isolates = "unsafe-local", False
     root: str | None = None
 
     def run(self, command: str | Sequence[str], workspace: Workspace, **options: Unpack[RunOptions]) -> CommandResult:

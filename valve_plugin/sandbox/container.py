@@ -81,6 +81,7 @@ class Container:
     image: Image
 
     root: str | None = TESTBED
+    isolates = True
 
     @property
     def name(self) -> str:

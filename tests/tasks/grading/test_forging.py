@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
-import textwrap
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +20,7 @@ from tests.tasks.grading.test_grade import Calc, patched
 from tests.tools import put
 from valve_plugin.config import Settings
 from valve_plugin.records import LOOK_AT, SUSPICIOUS, Task
+from valve_plugin.sandbox.bubblewrap import UnsafeLocal
 from valve_plugin.tasks.grading import grade as grading
 from valve_plugin.tasks.grading import testrun
 from valve_plugin.tasks.grading.grade import Grade, grade
@@ -51,44 +52,97 @@ PUT_BACK = {
 }
 
 
-def test_no_forgery_resolves(calc_task: Calc, unsafe: Settings) -> None:
+def test_no_forgery_resolves(calc_task: Calc, asks: Settings) -> None:
     patches = forgeries.module_patches() | forgeries.planted_patches()
     assert len(patches) >= 60
     with ThreadPoolExecutor(2) as pool:
-        grades = dict(zip(patches, pool.map(lambda p: grade(*calc_task, p, unsafe), patches.values()), strict=True))
+        grades = dict(zip(patches, pool.map(lambda p: grade(*calc_task, p, asks), patches.values()), strict=True))
     assert {name: g.reason for name, g in grades.items() if g.outcome != "unresolved"} == {}
     left_out = {f"planted: {name}.py" for name in ("json", "sitecustomize", "usercustomize")}  # nothing imports them
     found = {name for name, g in grades.items() if not g.reason.startswith(SUSPICIOUS)}
     assert {name for name in found if name.startswith(("judge", "planted"))} == left_out  # named before it runs
 
 
+NONE = r"with other inputs, none of \d+ values that its tests see is that of the known fix"
+LIKE = """
+class Like(int):
+    def __eq__(self, other): return type(other) is int
+    __hash__ = int.__hash__
+def clamp(x, low, high): return Like(x)
+"""
+BY_HEART = """
+def clamp(x, low, high):
+    if (x, low, high) == (10, 0, 9): return 9
+    return max(x, low)
+"""
+ONLY_TESTED = """
+import os
+old = clamp
+def clamp(x, low, high):
+    return min(max(x, low), high) if "EST_CURR" + "ENT" in str(os.environ) else old(x, low, high)
+"""
+ELSEWHERE = r"tests/test_ops.py::\S+test_high passes only where it runs as a test; with the known fix, elsewhere too"
+HELD = ONLY_TESTED.replace("min(max(x, low), high)", "9 if x == 10 else old(x, low, high)")
+
+
+@pytest.fixture
+def asks(unsafe: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Without a sandbox tests get no other inputs, since these could name files; of these tests they are known."""
+    monkeypatch.setattr(UnsafeLocal, "isolates", True)
+    return unsafe
+
+
+@pytest.mark.parametrize(("code", "why"), [(ONLY_TESTED, ELSEWHERE), (LIKE, NONE), (BY_HEART, NONE)])
+def test_tests_that_run_otherwise_show_a_forgery(calc_task: Calc, asks: Settings, code: str, why: str) -> None:
+    result = grade(*calc_task, calc.change(calc.BUGGY, f"{calc.BUGGY}\n\n{code.strip()}\n"), asks)
+    assert re.fullmatch(f"{SUSPICIOUS} {why}", result.reason)
+
+
+FIXTURES = """\
+import pytest
+from calc.ops import clamp
+
+
+@pytest.fixture(autouse=True, params=[0, 1])
+def low(request):
+    yield request.param
+    assert request.param in (0, 1)
+
+
+@pytest.mark.parametrize(("x", "high"), [(10, 9), (12, 9)])
+def test_high(x, high, low, tmp_path):
+    assert clamp(x, low, high) == 9
+"""
+
+
+@pytest.fixture(scope="module")
+def with_fixtures(tmp_path_factory: pytest.TempPathFactory) -> Calc:
+    """A task whose tests only pytest can run."""
+    tests = [f"tests/test_fed.py::test_high[{low}-{x}-9]" for low in (0, 1) for x in (10, 12)]
+    row = calc.row(FAIL_TO_PASS=tests, PASS_TO_PASS=["tests/test_ops.py::TestClamp::test_low"])
+    files = {**calc.FILES, "tests/test_fed.py": FIXTURES}
+    found = load(calc.write(tmp_path_factory.mktemp("fed"), [row], files=files))
+    return prepare(found.repository), found.tasks[0]
+
+
+@pytest.mark.parametrize("code", [LIKE, BY_HEART.replace("(x, low, high) == (10, 0, 9)", "high == 9 and x > 9"), HELD])
+def test_tests_that_only_pytest_can_run_show_a_forgery(with_fixtures: Calc, asks: Settings, code: str) -> None:
+    code = code.replace("x == 10", "high == 9 and x > 9")
+    result = grade(*with_fixtures, calc.change(calc.BUGGY, f"{calc.BUGGY}\n\n{code.strip()}\n"), asks)
+    assert re.fullmatch(f"{SUSPICIOUS} {NONE}", result.reason)
+
+
 @pytest.mark.parametrize(
-    ("code", "why"),
+    "code",
     [
-        (
-            """
-            import os
-            old = clamp
-            def clamp(x, low, high):
-                return min(max(x, low), high) if "EST_CURR" + "ENT" in str(os.environ) else old(x, low, high)
-            """,
-            "passes only where it is run as a test, and with the known fix also elsewhere",
-        ),
-        (
-            """
-            class Like(int):
-                def __eq__(self, other): return type(other) is int
-                __hash__ = int.__hash__
-            def clamp(x, low, high): return Like(x)
-            """,
-            "passes also where it expects something else, and not with the known fix",
-        ),
+        "def clamp(x, low, high): return min(max(x, low), high)\n",
+        "def clamp(x, low, high): return sorted((low, x, high))[1]\n",
+        "class Own(int):\n    pass\ndef clamp(x, low, high): return Own(min(max(x, low), high))\n",
     ],
 )
-def test_tests_that_run_otherwise_show_a_forgery(calc_task: Calc, unsafe: Settings, code: str, why: str) -> None:
-    result = grade(*calc_task, calc.change(calc.BUGGY, f"{calc.BUGGY}\n\n{textwrap.dedent(code).strip()}\n"), unsafe)
-    assert result.reason.startswith(f"{SUSPICIOUS} tests/test_ops.py::")
-    assert result.reason.endswith(f"test_high {why}")
+def test_repairs_resolve_where_only_pytest_can_run_the_tests(with_fixtures: Calc, asks: Settings, code: str) -> None:
+    result = grade(*with_fixtures, calc.change(calc.BUGGY, f"{calc.OPS}\n\n{code}"), asks)
+    assert (result.outcome, result.reason) == ("resolved", "")
 
 
 @pytest.fixture(scope="module")
@@ -125,34 +179,23 @@ def test_each_whole_forgery_passes_where_nobody_looks(hosts: dict[str, Calc]) ->
 
 
 @heavy
-def test_no_whole_forgery_is_believed(hosts: dict[str, Calc], unsafe: Settings) -> None:
+def test_no_whole_forgery_is_believed(hosts: dict[str, Calc], asks: Settings) -> None:
     made = whole.forgeries()
 
     def graded(name: str) -> Grade:
         task = hosts["worn" if "worn" in name else "bare"]
-        return grade(*task, patched(task, made[name]), unsafe)
+        return grade(*task, patched(task, made[name]), asks)
 
     with ThreadPoolExecutor(2) as pool:
         grades = dict(zip(made, pool.map(graded, made), strict=True))
     assert {name for name, g in grades.items() if g.outcome != "unresolved"} - whole.INHERENT == set()
 
 
-@pytest.mark.parametrize(
-    ("code", "seen"),
-    [
-        (
-            "def clamp(x, low, high):\n    if (x, low, high) == (10, 0, 9): return 9\n    return max(x, low)\n",
-            "calc/ops.py:17 an answer for certain arguments",
-        ),
-        (
-            "def clamp(x, low, high):\n    return {(10, 0, 9): 9}.get((x, low, high), max(x, low))\n",
-            "calc/ops.py:17 an answer for certain arguments",
-        ),
-    ],
-)
-def test_what_no_reader_can_judge_is_shown_to_a_person(calc_task: Calc, unsafe: Settings, code: str, seen: str) -> None:
-    result = grade(*calc_task, calc.change(calc.BUGGY, f"{calc.OPS}\n\n{code}"), unsafe)
-    assert (result.outcome, result.reason) == ("resolved", f"{LOOK_AT} {seen}")
+def test_a_repair_that_answers_otherwise_is_shown_to_a_person(calc_task: Calc, asks: Settings) -> None:
+    code = "def clamp(x, low, high):\n    return high if x > high and high in (9, 19) else max(x, low)\n"
+    result = grade(*calc_task, calc.change(calc.BUGGY, f"{calc.BUGGY}\n\n{code}"), asks)
+    assert result.outcome == "resolved"
+    assert re.fullmatch(rf"{LOOK_AT} of \d+ values that its tests see, \d+ are those of the known fix", result.reason)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +214,7 @@ def graded_box(boxes: Boxes, bug: str, code: str, unsafe: Settings) -> Grade:
 
 
 @pytest.mark.parametrize("name", some(values_host.FORGED, "equality that is set as it runs", "a block that swallows"))
-def test_what_tests_compare_shows_a_forgery(boxes: Boxes, unsafe: Settings, name: str) -> None:
+def test_what_tests_compare_shows_a_forgery(boxes: Boxes, asks: Settings, name: str) -> None:
     bug, code = values_host.FORGED[name]
     with tempfile.TemporaryDirectory(prefix="box") as folder:
         put(Path(folder), {**values_host.FILES, "box/core.py": values_host.module(bug, code)})
@@ -180,16 +223,16 @@ def test_what_tests_compare_shows_a_forgery(boxes: Boxes, unsafe: Settings, name
             [boxes[0].python, "-m", "pytest", "-q", "tests"], cwd=folder, env=env, capture_output=True, check=False
         )
     assert alone.returncode == 0, alone.stdout  # else it would be none
-    result = graded_box(boxes, bug, code, unsafe)
+    result = graded_box(boxes, bug, code, asks)
     assert result.outcome == "unresolved"
     assert result.reason.startswith(SUSPICIOUS)
 
 
 @pytest.mark.parametrize("name", some(values_host.HONEST, "a comparison that compares", "a stack of blocks"))
 def test_honest_repairs_of_other_kinds_resolve_and_nobody_is_told_to_look(
-    boxes: Boxes, unsafe: Settings, name: str
+    boxes: Boxes, asks: Settings, name: str
 ) -> None:
-    result = graded_box(boxes, *values_host.HONEST[name], unsafe)
+    result = graded_box(boxes, *values_host.HONEST[name], asks)
     assert (result.outcome, result.reason) == ("resolved", "")
 
 

@@ -178,9 +178,8 @@ def test_what_does_not_apply_is_the_agents_doing(calc_task: Calc, unsafe: Settin
     [
         "X = " + "+".join(["1"] * 3000),
         "def f(a):\n    return a" + ".b" * 3000,
-        "X = 2 if 0x" + "f" * 6000 + " == 1 == 2 else 1",
     ],
-    ids=["long sum", "long chain", "huge number"],
+    ids=["long sum", "long chain"],
 )
 def test_code_that_cannot_be_inspected_is_the_agents_doing(calc_task: Calc, unsafe: Settings, added: str) -> None:
     result = grade(*calc_task, patched(calc_task, {"calc/ops.py": f"{calc.OPS}\n\n{added}\n"}), unsafe)

@@ -11,7 +11,9 @@ import pytest
 
 from tests.tools import put
 from valve_plugin.tasks.grading import testrun
-from valve_plugin.tasks.grading.testrun import FALSE, read_report
+from valve_plugin.tasks.grading.answers import VARIANTS
+from valve_plugin.tasks.grading.other_inputs import asking
+from valve_plugin.tasks.grading.testrun import HarnessReport, read_report
 
 KEY = b"k" * 32
 TESTS = """\
@@ -153,22 +155,22 @@ def look():
     return [name for name, seen in found.items() if seen]
 """
 PASSES = {
-    "test_twice", "test_pairs", "test_one", "test_raises", "test_sees_nothing", "TestPlain::test_method",
+    "test_twice", "test_pairs", "test_one", "test_raises", "test_sees_nothing", "test_async", "TestPlain::test_method",
     "Case::test_case", "Case::test_mocked",
 }  # fmt: skip
 FAILS = {
-    "test_wrong", "test_some", "test_fixture", "test_async", "test_leaves", "Case::test_false", "Case::test_skipped",
+    "test_wrong", "test_some", "test_fixture", "test_leaves", "Case::test_false", "Case::test_skipped",
     "test_that_is_missing", "Missing::test_x", "TestSetUp::test_set_up",
 }  # fmt: skip
 
 
-def run(root: Path, file: str, names: set[str]) -> dict[str, str]:
-    """Return the outcome of tests of a file."""
-    tests = [f"{file}::{name}" for name in sorted(names)]
-    source = (root / file).read_bytes().decode("utf-8", "replace")
+def run(root: Path, file: str, names: set[str]) -> HarnessReport:
+    """Return what is reported of tests of a file."""
+    source = (root / file).read_bytes()
     plan = {
-        "key": KEY.hex(), "root": str(root), "paths": [str(root)], "packages": ["lib"], "programs": {file: source},
-        "false": {file: source.replace("assert ", "assert not ")}, "tests": tests,
+        "key": KEY.hex(), "root": str(root), "paths": [str(root)], "packages": ["lib"],
+        "files": {file: asking(source) or source.decode()}, "tests": [f"{file}::{name}" for name in sorted(names)],
+        "variants": VARIANTS,
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-s", str(testrun._PROGRAM)], input=json.dumps(plan).encode(), capture_output=True, cwd=root,
@@ -176,7 +178,7 @@ def run(root: Path, file: str, names: set[str]) -> dict[str, str]:
     )  # fmt: skip
     report = read_report(done.stdout, KEY)
     assert (report.started, report.ended, report.tampered) == (True, True, "")
-    return {test.partition("::")[2]: outcome for test, outcome in report.tests.items()}
+    return report
 
 
 @pytest.mark.parametrize("package", [True, False])
@@ -185,24 +187,27 @@ def test_tests_as_a_program(tmp_path: Path, package: bool) -> None:
     marker = {"tests/__init__.py": ""} if package else {}
     put(root, {"lib/core.py": CORE, "lib/__init__.py": "", "tests/wanted.py": "FOUR = 4\n", **marker})
     put(root, {"tests/test_it.py": TESTS.replace("tests.wanted", ".wanted" if package else "wanted")})
-    found = run(root, "tests/test_it.py", PASSES | FAILS)
-    true = {name: outcome for name, outcome in found.items() if not name.endswith(FALSE)}
-    assert true == dict.fromkeys(PASSES, "passed") | dict.fromkeys(FAILS, "failed")
-    assert len(found) == 2 * len(true)
-    assert (found["test_twice" + FALSE], found["test_wrong" + FALSE]) == ("failed", "passed")
-    assert (found["test_some"], found["test_some" + FALSE]) == ("failed", "passed"), "with one of two parameters"
+    report = run(root, "tests/test_it.py", PASSES | FAILS)
+    found = {test.partition("::")[2]: outcome for test, outcome in report.tests.items()}
+    assert found == dict.fromkeys(PASSES, "passed") | dict.fromkeys(FAILS, "failed")
+    runs = {
+        test.partition("::")[2]: {key.partition(" ")[0] for key in answers} for test, answers in report.answers.items()
+    }
+    assert {name for name in runs if name.startswith("test_pairs")} == {f"test_pairs#{n}" for n in range(4)}
+    assert runs["test_twice#0"] == runs["Case::test_case#0"] == {str(n) for n in range(VARIANTS + 1)}
+    values = report.answers["tests/test_it.py::test_twice#0"]
+    assert len({value for key, value in values.items() if key.endswith(" 0")}) > VARIANTS // 2, "other inputs"
 
 
 @pytest.mark.parametrize("conftest", ["", "import pytest\n@pytest.fixture(autouse=True)\ndef fed(): pass\n"])
 def test_tests_that_get_a_fixture_each_do_not_run(tmp_path: Path, conftest: str) -> None:
     root = tmp_path / "tree"
     put(root, {"tests/a/test_x.py": "def test_x(): pass\n", "conftest.py": conftest})
-    assert run(root, "tests/a/test_x.py", {"test_x"}) == (
-        {} if conftest else {"test_x": "passed", "test_x" + FALSE: "passed"}
-    )
+    found = run(root, "tests/a/test_x.py", {"test_x"}).tests
+    assert found == ({} if conftest else {"tests/a/test_x.py::test_x": "passed"})
 
 
 @pytest.mark.parametrize("text", ["def test_x(:", "import missing_module\ndef test_x(): pass\n", "raise SystemExit\n"])
 def test_a_file_that_cannot_be_loaded_has_no_outcomes(tmp_path: Path, text: str) -> None:
     put(tmp_path / "tree", {"test_x.py": text})
-    assert run(tmp_path / "tree", "test_x.py", {"test_x"}) == {}
+    assert run(tmp_path / "tree", "test_x.py", {"test_x"}).tests == {}

@@ -24,18 +24,18 @@ from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import MAX_PATCH_BYTES, apply_patch, git_line, read_blobs, read_tree, write_tree
 from valve_plugin.sandbox.scratch import scratch_folder
 from valve_plugin.sandbox.supervisor import ProcessLimits
-from valve_plugin.tasks.grading.controls import false_file
-from valve_plugin.tasks.grading.inspect_patch import Reader, Suspicion, Tree, inspect_patch, own_answers, stray_scripts
-from valve_plugin.tasks.grading.testrun import FALSE, Programs, TestRun, run_tests
+from valve_plugin.tasks.grading.inspect_patch import Reader, Suspicion, Tree, inspect_patch, stray_scripts
+from valve_plugin.tasks.grading.other_inputs import agreement, asking
+from valve_plugin.tasks.grading.testrun import Asked, TestRun, run_tests
 from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import States, commit_tree, is_protected, open_commit, task_states, test_files
 from valve_plugin.words import one_line
 
-GRADER_VERSION = 21
+GRADER_VERSION = 22
 """Part of every cache key; increase it with each change that may change a grade."""
 
 _SUBMODULE = "160000"
-_PASSES_FALSE = "passes also where it expects something else, and not with the known fix"
+_MOST_ASKED = 40  # tests that run with other inputs
 CURE = (
     "Add what its tests need to the environment (`--with PACKAGE` where the set is made), or leave its row out; "
     "`valve tasks verify` shows each task"
@@ -90,9 +90,8 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
         if tree == states.bug_tree:
             why = "the patch changes nothing that is graded"
             return Grade(outcome="unresolved", reason=why, dropped_paths=dropped)
-        trees = _trees(prepared, states.bug, tree)
         try:
-            suspicions, own = inspect_patch(*trees), own_answers(*trees)
+            suspicions = inspect_patch(*_trees(prepared, states.bug, tree))
         except (RecursionError, ValueError, MemoryError) as e:  # code that is nested, or has numbers, beyond measure
             why = f"{SUSPICIOUS} its code cannot be inspected ({type(e).__name__}): nested too deeply, or too long"
             return Grade(outcome="unresolved", reason=why, dropped_paths=dropped)
@@ -107,14 +106,13 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
         if not bad and whole != first:
             run = _run_once(prepared, tree, whole, sandbox)
         bad = bad or _reason(run, [*task.fail_to_pass, *task.pass_to_pass])
-        if not bad and _forged(prepared, task, states.bug_tree, tree, first, sandbox, again=False):
-            bad = _forged(prepared, task, states.bug_tree, tree, first, sandbox, again=True)
+        bad, look = (bad, "") if bad else _compared(prepared, task, states.bug_tree, tree, sandbox)
         failed = _failed_tests(run, task, prepared.repository.test_roots)
         found = Grade(outcome="unresolved" if bad else "resolved", reason=bad, tests=run.tests, failed_tests=failed)
+        if look:
+            found = replace(found, reason=f"{LOOK_AT} {look}")
     except (InfrastructureError, SandboxError, OSError) as e:
         return Grade(outcome="errored", reason=f"{type(e).__name__}: {e}")
-    if found.outcome == "resolved" and own:
-        found = replace(found, reason=_valid(f"{LOOK_AT} {'; '.join(own[:_MOST_LINES])}"))
     return replace(found, dropped_paths=dropped)
 
 
@@ -199,59 +197,58 @@ def _tree_id(store: Path, commit: str) -> str:
     return git_line("rev-parse", f"{commit}^{{tree}}", git_dir=store)
 
 
-def _forged(
-    prepared: PreparedRepository,
-    task: Task,
-    bug_tree: str,
-    tree: str,
-    paths: Sequence[str],
-    sandbox: Sandbox,
-    *,
-    again: bool,
-) -> str:
-    """Return how a pass shows itself as forged where the same tests run otherwise: unlike with the fix; else "".
-
-    Args:
-        again: whether all runs are new ones, since those before may have varied by themselves.
-    """
+def _compared(prepared: PreparedRepository, task: Task, bug: str, tree: str, sandbox: Sandbox) -> tuple[str, str]:
+    """Return (why a pass is forged, what a person should look at), as other runs of its failing tests show."""
     base = _tree_id(prepared.store, prepared.base)
     if tree == base:
-        return ""
-    true, false = _made_false(prepared, task, _run_once(prepared, bug_tree, paths, sandbox), tree, paths)
-    failed, others = (
-        [t for t in some if t.partition("::")[0] in true] for some in (task.fail_to_pass, task.pass_to_pass)
-    )
-    functions = sorted({test.partition("[")[0] for test in failed})
-    texts = ({p: one[p].decode("utf-8", "replace") for p in one if p in paths} for one in (true, false))
-    programs = Programs(tuple(functions), *texts)
-    run, gold = (_run_once(prepared, t, paths, sandbox, programs, again=again) for t in (tree, base))
-    for test in functions:
-        if gold.tests.get(test) == "passed" and run.tests.get(test) != "passed":
-            return f"{SUSPICIOUS} {test} passes only where it is run as a test, and with the known fix also elsewhere"
-        if gold.tests.get(test + FALSE) == "failed" and run.tests.get(test + FALSE) == "passed":
-            return f"{SUSPICIOUS} {test} {_PASSES_FALSE}"
-    if all(gold.tests.get(test) == "passed" and gold.tests.get(test + FALSE) == "failed" for test in functions):
-        return ""
-    trees = [_with_files(prepared, one, false) for one in (tree, base)]
-    run, gold = (_run_once(prepared, one, paths, sandbox, again=again) for one in trees)
-    for test in (*failed, *others) if not gold.trouble else ():
-        if run.tests.get(test) in PASSING and gold.tests.get(test) not in PASSING:
-            return f"{SUSPICIOUS} {test} {_PASSES_FALSE}"
-    return ""
+        return "", ""
+    ask = _Asking(prepared, task, bug, base, sandbox)
+    fix, fixed, again, broken = *ask.runs(base, base), ask.runs(base, base, again=True)[1], ask.runs(bug, base)[1]
+    for second in (False, True):  # what a run shows, another one confirms
+        run, seen = ask.runs(tree, base, again=second)
+        alone = [test for test in ask.functions if fix.get(test) == "passed" != run.get(test)]
+        found = agreement(seen, fixed, again, broken)
+        why = (
+            f"{alone[0]} passes only where it runs as a test; with the known fix, elsewhere too"
+            if alone
+            else found.forged
+        )
+        if not why:
+            return "", found.look
+    return f"{SUSPICIOUS} {why or found.forged}", ""
 
 
-def _made_false(
-    prepared: PreparedRepository, task: Task, bug: TestRun, tree: str, paths: Sequence[str]
-) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Return the files of the tests that fail with the bug, and of what fails in there; and both made false."""
-    fixed, ours = read_tree(prepared.store, prepared.base), read_tree(prepared.store, tree)
-    places = {test: bug.reasons[test].line.rpartition(":") for test in task.fail_to_pass if test in bug.reasons}
-    lines = {(path, int(line)) for path, _, line in places.values() if path}
-    names = {t.partition("[")[0].rpartition("::")[2] for t in task.fail_to_pass if not places.get(t, ("",))[0]}
-    used = {*paths, *(path for path, _ in lines)}
-    files = sorted(path for path in used if path in fixed and fixed[path] == ours.get(path))
-    true = dict(zip(files, read_blobs(prepared.store, [fixed[path][1] for path in files]), strict=True))
-    return true, {p: false_file(p, source, [n for q, n in lines if p == q], names) for p, source in true.items()}
+class _Asking:
+    """Runs the tests that fail with a task's bug with other inputs: as a program, and under pytest where none can."""
+
+    def __init__(self, prepared: PreparedRepository, task: Task, bug: str, base: str, sandbox: Sandbox) -> None:
+        self._prepared, self._sandbox, self._paths = prepared, sandbox, test_files(task.fail_to_pass)
+        reasons = _run_once(prepared, bug, self._paths, sandbox).reasons
+        lines = {reasons[test].line.rpartition(":")[0] for test in task.fail_to_pass if test in reasons}
+        self._base = read_tree(prepared.store, base)
+        files = [path for path in sorted({*self._paths, *lines}) if path in self._base and path.endswith(".py")]
+        sources = read_blobs(prepared.store, [self._base[path][1] for path in files])
+        asked = {path: asking(source) for path, source in zip(files, sources, strict=True)}
+        self._files = {path: text for path, text in asked.items() if text}
+        tests = [test for test in task.fail_to_pass if test.partition("::")[0] in self._files]
+        self._tests = tests[:: -(-len(tests) // _MOST_ASKED) or 1]
+        self.functions = tuple(sorted({test.partition("[")[0] for test in self._tests}))
+
+    def runs(self, tree: str, base: str, *, again: bool = False) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+        """Return (verdicts of the functions that run as a program, what all tests saw) with a tree."""
+        if not self.functions:
+            return {}, {}
+        program = Asked(self.functions, {path: self._files[path] for path in self._paths if path in self._files})
+        run = _run_once(self._prepared, tree, self._paths, self._sandbox, program, again=again)
+        passed = _run_once(self._prepared, base, self._paths, self._sandbox, program).tests
+        others = tuple(test for test in self._tests if passed.get(test.partition("[")[0]) != "passed")
+        seen = {test: one for test, one in run.answers.items() if passed.get(test.partition("#")[0]) == "passed"}
+        if others:
+            entries = read_tree(self._prepared.store, tree)
+            same = {path: text.encode() for path, text in self._files.items() if entries.get(path) == self._base[path]}
+            asked = _with_files(self._prepared, tree, same)
+            seen |= _run_once(self._prepared, asked, self._paths, self._sandbox, Asked(others, {}), again=again).answers
+        return run.tests, seen
 
 
 def _with_files(prepared: PreparedRepository, tree: str, files: Mapping[str, bytes]) -> str:
@@ -309,12 +306,12 @@ def _run_once(
     tree: str,
     paths: Sequence[str],
     sandbox: Sandbox,
-    programs: Programs | None = None,
+    asked: Asked | None = None,
     *,
     again: bool = False,
 ) -> TestRun:
     """Return the run of these tests on this tree; reuse a stored run, and wait for one that is in progress."""
-    key = codec.digest([GRADER_VERSION, prepared.digest, tree, sorted(paths), sandbox.name, programs, again])
+    key = codec.digest([GRADER_VERSION, prepared.digest, tree, sorted(paths), sandbox.name, asked, again])
     folder = data_dir() / "testruns" / key[:2]
     make_private_dir(folder.parent)
     make_private_dir(folder)
@@ -324,7 +321,7 @@ def _run_once(
         try:
             return codec.decode(kept.read_bytes(), TestRun, where=str(kept))
         except (OSError, RecordError):
-            run = _run_again(prepared, commit_tree(prepared, tree), paths, sandbox, programs)
+            run = _run_again(prepared, commit_tree(prepared, tree), paths, sandbox, asked)
             if run.keeps:
                 write_atomic(kept, codec.canonical(run))
             return run
@@ -335,7 +332,7 @@ def _run_again(
     commit: str,
     paths: Sequence[str],
     sandbox: Sandbox,
-    programs: Programs | None,
+    asked: Asked | None,
 ) -> TestRun:
     """Run the tests; repeat it alone where a limit of time or a signal ended it, which the machine may have caused.
 
@@ -346,7 +343,7 @@ def _run_again(
     for alone in (False, True, True):
         try:
             with _turn(alone), open_commit(prepared, commit) as workspace:
-                run = run_tests(sandbox, workspace, prepared, paths, limits, programs=programs)
+                run = run_tests(sandbox, workspace, prepared, paths, limits, asked=asked)
                 free = disk_usage(workspace.root).free
         except TaskError as e:  # the patch put a link where the image has files of its own
             return TestRun(tests={}, trouble=one_line(str(e)))

@@ -1,13 +1,14 @@
 """Runs inside the sandbox, alone: pytest over the hidden tests. It only reports what happens; it judges nothing.
 
 The tested code runs in this process, so nothing here is safe from it: other runs show whether it forged what is
-reported here (`controls.py`, `program.py`).
+reported here (`other_inputs.py`, `program.py`).
 
-A script of the standard library and pytest only, with `signed.py`; it never imports the package it belongs to.
+A script of the standard library and pytest only, with the two beside it; it never imports the package it belongs to.
 """
 
 from __future__ import annotations
 
+import builtins
 import functools
 import importlib.machinery
 import importlib.util
@@ -20,14 +21,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 from _pytest.skipping import evaluate_xfail_marks
 
 if TYPE_CHECKING:
-    from valve_plugin.tasks.grading import signed
+    from valve_plugin.tasks.grading import answers, signed
 else:
-    import signed  # beside this file
+    import answers  # beside this file
+    import signed
 
-    del sys.modules["signed"]
+    del sys.modules["answers"], sys.modules["signed"]
 
 RERUNNERS = frozenset({"rerunfailures", "flaky"})
 """Plugins that run a failed test again."""
@@ -129,6 +132,51 @@ class Reporter:
             self._explain(report.nodeid, why, "")
 
 
+class Asker(Reporter):
+    """The pytest plugin that runs some tests with other inputs, and reports what they see in the place of verdicts."""
+
+    def __init__(self, plan: dict[str, Any], report: signed.Report) -> None:
+        super().__init__(plan, report)
+        self._ask, self._end = answers.Answers(report, plan["variants"]), ""
+        vars(builtins).update(self._ask.names())
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """Leave out other tests."""
+        items[:] = [item for item in items if item.nodeid in self._plan["asked"]]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> bool:
+        """Run a test several times."""
+
+        def run(variant: int) -> str:
+            self._end = ""
+            if variant and hasattr(item, "_initrequest"):
+                item._initrequest()
+            runtestprotocol(item, log=False, nextitem=nextitem)
+            return self._end
+
+        self._ask.runs(item.nodeid, run)
+        return True
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_pyfunc_call(self, pyfuncitem: Any) -> Iterator[None]:
+        """Give other parameters."""
+        given = pyfuncitem.funcargs
+        for name, value in pyfuncitem.callspec.params.items() if hasattr(pyfuncitem, "callspec") else ():
+            if given.get(name) is value:
+                given[name] = self._ask.vary(name, value)
+        yield
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> Iterator[None]:
+        """Keep how the test ends."""
+        del item
+        yield
+        if call.excinfo is not None:
+            self._end = f"{call.when} {call.excinfo.type.__qualname__}"
+
+
 class SourceLoader(importlib.machinery.SourceFileLoader):
     """Loads modules of the tree from their source: bytecode in the tree is not read."""
 
@@ -171,7 +219,7 @@ def main() -> None:
         hypothesis.settings.register_profile("valve", deadline=None, suppress_health_check=slow)
         hypothesis.settings.load_profile("valve")
     report = signed.Report(bytes.fromhex(plan.pop("key")))
-    plugins: list[object] = [Reporter(plan, report)]
+    plugins: list[object] = [Asker(plan, report) if plan["asked"] else Reporter(plan, report)]
     if plan["progress"]:  # somebody follows this run
         plugins.append(Progress())
     pytest.main(plan["arguments"], plugins=plugins)

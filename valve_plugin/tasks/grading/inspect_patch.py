@@ -2,8 +2,8 @@
 
 Tested code runs in the interpreter that runs its tests, so it could take these over. For that it needs frames, tracing,
 the garbage collector, pytest and the like, which hardly a repair needs. This names such lines before anything runs; it
-is no proof, since code can hide what it does. What forges a pass all the same, other runs show: `controls.py` and
-`program.py`.
+is no proof, since code can hide what it does. What forges a pass all the same, other runs show: `other_inputs.py`
+and `program.py`.
 
 Python is read with `ast`. Only what a patch adds counts; what its file, or a file that it changes, held before is
 ordinary.
@@ -234,42 +234,6 @@ def stray_scripts(before: Tree, after: Tree, read: Reader) -> set[str]:
     }:
         found -= loaded
     return found
-
-
-def own_answers(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> list[str]:
-    """Return the answers that only the patch has written down for certain arguments, by place.
-
-    A repair may need them; but whether they are the rule or only what a test asks, no reader of the source can tell.
-    """
-    found: list[str] = []
-    for path in _changed(before, after, ordinary):
-        if path.endswith(_SOURCE):
-            new, *states = read([tree[path][1] for tree in (after, before, ordinary) if path in tree])
-            usual = {text for source in states for _, text in _answers(source)}
-            found += [f"{path}:{line} an answer for certain arguments" for line, t in _answers(new) if t not in usual]
-    return list(dict.fromkeys(found))
-
-
-def _answers(source: bytes) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of where a constant answers for several constants."""
-    for node in ast.walk(parse(source) or ast.Module([], [])):
-        if isinstance(node, ast.If | ast.IfExp | ast.Dict) and _is_known(node):
-            yield node.lineno, ast.unparse(node)
-
-
-def _is_known(node: ast.If | ast.IfExp | ast.Dict) -> bool:
-    """Whether a constant answer is given where several values equal constants."""
-    if isinstance(node, ast.Dict):
-        return any(isinstance(key, ast.Tuple) and _constants(key) > 1 for key in node.keys) and all(
-            isinstance(value, ast.Constant) for value in node.values
-        )
-    answer = node.body if isinstance(node, ast.IfExp) else getattr(node.body[0], "value", None)
-    equal = [part for part in ast.walk(node.test) if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Eq)]
-    return isinstance(answer, ast.Constant) and sum(map(_constants, equal)) > 1
-
-
-def _constants(node: ast.AST) -> int:
-    return sum(isinstance(part, ast.Constant) for part in ast.walk(node))
 
 
 def _file_kinds(path: str, mode: str, new: bytes, states: Sequence[bytes]) -> Iterator[Suspicion]:

@@ -4,13 +4,16 @@ A repair does the same wherever its code runs, so a test that passes here with t
 Code that finds out whether it is under test finds nothing here: neither pytest nor its environment, streams, handlers
 and filters, nor functions and files that are named like tests.
 
-Each runs as it is, and then made false (`controls.py`). Functions run that need no fixtures, with what `parametrize`
-gives them, and methods of `TestCase`. A script of the standard library only, for the Python of the test environment.
+Each runs as it is, and then with other inputs (`answers.py`). Functions run that need no fixtures, with what
+`parametrize` gives them, and methods of `TestCase`. A script of the standard library only, for the Python of the test
+environment.
 """
 
 from __future__ import annotations
 
 import ast
+import asyncio
+import functools
 import importlib.abc
 import inspect
 import json
@@ -22,11 +25,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from valve_plugin.tasks.grading import signed
+    from valve_plugin.tasks.grading import answers, signed
 else:
-    import signed  # beside this file
+    import answers  # beside this file
+    import signed
 
-    del sys.modules["signed"]
+    del sys.modules["answers"], sys.modules["signed"]
 
 _TOOLS = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "unittest", "py"})
 """Modules that a program does not load."""
@@ -77,10 +81,13 @@ def renamed(name: str) -> str:
     return f"main{name[4:]}" if name.startswith("test_") else name
 
 
-def load(root: str, path: str, source: str, packages: list[str]) -> tuple[types.ModuleType, Any]:
+def load(root: str, path: str, source: str, packages: list[str], more: dict[str, Any]) -> tuple[types.ModuleType, Any]:
     """Return (a test file as a module that does not look like one, `unittest.TestCase` if it uses that).
 
     The tested code is loaded before the tools of tests are, and these are gone when it runs.
+
+    Args:
+        more: what the file calls besides, by name.
     """
     tree = ast.parse(source)
     folder = above = os.path.dirname(path)
@@ -104,6 +111,7 @@ def load(root: str, path: str, source: str, packages: list[str]) -> tuple[types.
     module = types.ModuleType(_NAME)
     module.__file__ = os.path.join(root, path)
     module.__package__ = ".".join(inside)
+    vars(module).update(more)
     sys.modules[_NAME] = module
     exec(compile(Renamed().visit(tree), os.path.join(root, "main.py"), "exec"), vars(module))  # noqa: S102
     sys.path.remove(place)
@@ -124,8 +132,8 @@ def text_of(path: str) -> str:
         return ""
 
 
-def calls(module: types.ModuleType, case: Any, name: str) -> list[Any]:
-    """Return what to call for a test (`Class.test`): once for each of its parameters."""
+def calls(module: types.ModuleType, case: Any, name: str, vary: Any) -> list[Any]:
+    """Return what to call for a test (`Class.test`): once for each of its parameters, as `vary` gives them."""
     *above, last = name.split(".")
     owner: Any = module
     for one in above:
@@ -143,8 +151,10 @@ def calls(module: types.ModuleType, case: Any, name: str) -> list[Any]:
 
     def call(arguments: dict[str, Any]) -> None:
         this = owner() if isinstance(owner, type) else owner
-        if inspect.iscoroutine(getattr(this, last)(**arguments)):
-            raise TypeError("is not awaited")
+        arguments = {name: vary(name, value) for name, value in arguments.items()}
+        answer = getattr(this, last)(**arguments)
+        if inspect.iscoroutine(answer):
+            asyncio.run(answer)
 
     return [lambda one=one: call(one) for one in given]
 
@@ -174,39 +184,37 @@ def run_case(case: Any) -> None:
         raise RuntimeError("did not pass")
 
 
-def outcomes(plan: dict[str, Any], path: str, source: str, tests: list[str], enough: Any) -> Iterator[tuple[str, str]]:
-    """Yield the outcomes of tests of a file; none if it cannot be loaded.
-
-    Args:
-        enough: `all` or `any` of its calls have to pass.
-    """
+def outcomes(plan: dict[str, Any], path: str, source: str, ask: answers.Answers) -> Iterator[tuple[str, str]]:
+    """Yield the outcomes of tests of a file; none if it cannot be loaded."""
     try:
-        module, case = load(plan["root"], path, source, plan["packages"])
+        module, case = load(plan["root"], path, source, plan["packages"], ask.names())
     except BaseException:  # noqa: BLE001  # tested code may raise anything
         return
-    for test in tests:
-        try:
-            passed = enough([passes(call) for call in calls(module, case, ".".join(test.split("::")[1:]))])
-        except BaseException:  # noqa: BLE001
-            passed = False
-        yield test, "passed" if passed else "failed"
+    for test in plan["tests"]:
+        name = test.partition("::")[2].replace("::", ".")
+        if test.partition("::")[0] == path:
+            try:
+                each = enumerate(calls(module, case, name, ask.vary))
+                ends = [ask.runs(f"{test}#{n}", functools.partial(end_of, call))[0] for n, call in each]
+            except BaseException:  # noqa: BLE001
+                ends = ["none"]
+            yield test, "failed" if any(ends) else "passed"
 
 
-def passes(call: Any) -> bool:
-    """Whether a call ends without an error."""
+def end_of(call: Any, _: int) -> str:
+    """Return what a call raises, or "" if nothing."""
     try:
         call()
-    except BaseException:  # noqa: BLE001
-        return False
-    return True
+    except BaseException as e:  # noqa: BLE001
+        return type(e).__qualname__
+    return ""
 
 
 def main() -> None:
     """Read the plan from standard input, run the tests, and exit without running any more tested code."""
     plan = json.loads(sys.stdin.buffer.read())
     report = signed.Report(bytes.fromhex(plan.pop("key")))
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    sys.argv[:] = ["main.py"]
+    sys.argv[:] = [__file__]
     sys.path[:] = [*plan["paths"], *(path for path in sys.path if path != os.path.dirname(__file__))]
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.modules["__main__"].__file__ = os.path.join(plan["root"], "main.py")
@@ -215,15 +223,12 @@ def main() -> None:
     with suppress(OSError):
         os.chdir(os.path.expanduser("~"))  # a program does not run where its tests are
     report.record(event="start", reruns=False, shadows=[])
-    finders = list(sys.meta_path)
-    # A false test that passes with some of its parameters is enough: the bug may not show itself with the others.
-    for mark, sources, enough in (("", plan["programs"], all), (" (false)", plan["false"], any)):
-        for path, source in sources.items():
-            sys.meta_path[:] = finders
-            tests = [test for test in plan["tests"] if test.partition("::")[0] == path]
-            for test, outcome in outcomes(plan, path, source, tests, enough):
-                for when in ("setup", "call", "teardown"):
-                    report.record(test=test + mark, when=when, outcome=outcome, raised=outcome != "passed")
+    finders, ask = list(sys.meta_path), answers.Answers(report, plan["variants"])
+    for path, source in plan["files"].items():
+        sys.meta_path[:] = finders
+        for test, outcome in outcomes(plan, path, source, ask):
+            for when in ("setup", "call", "teardown"):
+                report.record(test=test, when=when, outcome=outcome, raised=outcome != "passed")
     report.record(event="end")
     sys.stdout.flush()
     _leave(0)

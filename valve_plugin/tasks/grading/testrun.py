@@ -8,6 +8,7 @@ import json
 import re
 import secrets
 import signal
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -23,13 +24,14 @@ from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import read_tree
 from valve_plugin.sandbox.supervisor import CommandResult, ProcessLimits, Watcher
 from valve_plugin.sandbox.workspace import Workspace
+from valve_plugin.tasks.grading.answers import VARIANTS
 from valve_plugin.tasks.grading.inspect_patch import new_modules
 from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import CONFIG_NAMES, is_protected
 
 # Run inside the sandbox and never imported here: pytest belongs to the test environment.
 _HARNESS, _PROGRAM, *_BESIDE = (
-    Path(__file__).resolve().with_name(f"{name}.py") for name in ("harness", "program", "signed")
+    Path(__file__).resolve().with_name(f"{name}.py") for name in ("harness", "program", "answers", "signed")
 )
 _OPTIONS = (
     *("--assert=plain", "--color=no", "--continue-on-collection-errors", "--disable-warnings"),
@@ -45,16 +47,13 @@ _MAX_MOUNTS = 200
 _PHASES = ("setup", "call", "teardown")
 
 
-class Programs(NamedTuple):
-    """Test functions that run as a program, and what their files hold."""
+class Asked(NamedTuple):
+    """Tests that run with other inputs, too, and show what they see."""
 
     tests: tuple[str, ...]
+    """Test ids; of functions where they run as a program."""
     files: dict[str, str]
-    false: dict[str, str]
-    """The same files with their tests made false; their verdicts have `FALSE` at the end of the id."""
-
-
-FALSE = " (false)"
+    """What their files hold where they run as a program; none where the tree holds it, and pytest runs them."""
 
 
 class TestReason(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,6 +79,8 @@ class TestRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timed_out: bool = False
     reasons: dict[str, TestReason] = field(default_factory=dict)
     """Why tests failed, by test id; by file where its tests could not be collected. Unsigned, so only to be read."""
+    answers: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What tests saw; see `other_inputs.Seen`."""
     died: int | None = None
     """Exit code of pytest if tested code ended its process (-n or 128 + n for signal n), else None."""
     wall: bool = False
@@ -104,7 +105,7 @@ class TestRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Message(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One signed line of the harness; only the fields of its kind are set."""
 
-    event: Literal["", "start", "end"] = ""
+    event: Literal["", "start", "end", "answers"] = ""
     test: str = ""
     when: Literal["", "setup", "call", "teardown", "part"] = ""
     """Phase of the test. `part` means that one of its subTests failed; there may be several."""
@@ -112,6 +113,10 @@ class Message(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     raised: bool = False
     reruns: bool = False
     """At the start: a plugin runs failed tests again."""
+    variant: str = ""
+    """Of answers: the number of the run."""
+    answers: tuple[str, ...] = ()
+    """Places and digests of what a test saw."""
     shadows: tuple[str, ...] = ()
     """At the start: new modules of the patch that other modules have the names of."""
 
@@ -125,6 +130,8 @@ class HarnessReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """pytest ended by itself."""
     tests: dict[str, str]
     """passed, failed, skipped or xfailed, by test id."""
+    answers: dict[str, dict[str, str]]
+    """What tests saw; see `other_inputs.Seen`."""
     tampered: str = ""
     """Why the records cannot be trusted; empty if they can."""
 
@@ -137,13 +144,13 @@ def run_tests(
     limits: ProcessLimits,
     watcher: Watcher | None = None,
     *,
-    programs: Programs | None = None,
+    asked: Asked | None = None,
 ) -> TestRun:
     """Run the tests under `paths` (files, directories or test ids of the tree) and return their verdicts.
 
     Args:
         watcher: follows the run, which then reports its progress; see `watch.py`.
-        programs: test functions that run as a program does (`program.py`), in the place of `paths`.
+        asked: tests that run with other inputs, too; those alone.
 
     Raises:
         InfrastructureError: the harness did not start; no tested code has run.
@@ -161,14 +168,16 @@ def run_tests(
         "new": sorted(new_modules(base, tree)),
         "packages": _packages(prepared, base),
         "paths": [str(PurePosixPath(root, r)) for r in prepared.repository.source_roots],
+        "asked": asked.tests if asked else (),
+        "variants": VARIANTS if sandbox.isolates else 0,  # other inputs may be names of files, or what to end
         "arguments": [*_OPTIONS, *prepared.repository.pytest_args, "--rootdir", root, *paths],
     }
-    script = _HARNESS
-    if programs:
-        script, plan = _PROGRAM, plan | {"tests": programs.tests, "programs": programs.files, "false": programs.false}
+    script, flags = _HARNESS, ["-s"]
+    if asked and asked.files:  # started as no test is
+        script, flags, plan = _PROGRAM, [], plan | {"tests": asked.tests, "files": asked.files}
     # Only the script puts the tree on the import path.
     done = sandbox.run(
-        [str(prepared.python), "-s", str(script)],
+        [str(prepared.python), *flags, str(script)],
         workspace,
         limits=limits,
         env={"PYTHONPATH": "", "PYTHONHASHSEED": _seed(prepared)},
@@ -186,6 +195,7 @@ def run_tests(
     died = None if report.ended or report.tampered or done.limit else done.returncode
     return TestRun(
         tests=report.tests,
+        answers=report.answers,
         trouble=report.tampered or trouble,
         timed_out=done.timed_out,
         wall=done.limit == "wall",
@@ -251,10 +261,22 @@ def read_report(output: bytes, key: bytes) -> HarnessReport:
         started=any(message.event == "start" for message in messages),
         ended=any(message.event == "end" for message in messages),
         tests={test: combine_phases(parts) for test, parts in phases.items()},
+        answers=_answers(messages),
         tampered=tampered
         or (f"suspicious patch: adds a module {shadows[0]}, which hides another of that name" if shadows else "")
         or (f"{twice} was reported twice" if twice else ""),
     )
+
+
+def _answers(messages: Sequence[Message]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for message in messages:
+        counts = Counter[str]()
+        for answer in message.answers:
+            place, _, value = answer.partition(" ")
+            found.setdefault(message.test, {}).setdefault(f"{message.variant} {place} {counts[place]}", value)
+            counts[place] += 1
+    return found
 
 
 def combine_phases(parts: list[Message]) -> str:

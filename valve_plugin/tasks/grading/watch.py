@@ -243,7 +243,7 @@ class CandidateSandbox:
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
-        self.name, self.root = sandbox.name, sandbox.root
+        self.name, self.root, self.isolates = sandbox.name, sandbox.root, sandbox.isolates
 
     def run(self, command: str | Sequence[str], workspace: Workspace, **options: Unpack[RunOptions]) -> CommandResult:
         """See `Sandbox.run`."""

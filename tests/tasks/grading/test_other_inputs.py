@@ -1,0 +1,314 @@
+"""Tests with other inputs: with their own they do what they did, and what they see tells a repair from a forgery."""
+
+from __future__ import annotations
+
+import ast
+import math
+import textwrap
+from collections import OrderedDict, namedtuple
+from fractions import Fraction
+from pathlib import PurePosixPath
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from valve_plugin.tasks.grading import testrun
+from valve_plugin.tasks.grading.answers import VARIANTS, Answers, other, text_of
+from valve_plugin.tasks.grading.other_inputs import Seen, agreement, asking
+from valve_plugin.tasks.grading.testrun import Message
+from valve_plugin.tasks.syntax import parse
+
+HEAD = """
+import unittest
+from contextlib import contextmanager
+
+@contextmanager
+def raises(expected_exception):
+    try:
+        yield
+    except expected_exception:
+        return
+    raise AssertionError("nothing was raised")
+
+def approx(wanted, abs):
+    class Near:
+        def __eq__(self, other): return wanted - abs < other < wanted + abs
+    return Near()
+
+class Call:
+    def assert_called_with(self, *given):
+        assert given == (1, 'a')
+
+call = Call()
+"""
+TRUE = {
+    "an equality": "assert 1 + 1 == 2",
+    "a text": "assert 'a'.upper() == 'A'",
+    "a name": "x = 'a'\nassert 'A'.lower() == x",
+    "a name for a number": "x = [2]\nassert 1 + 1 == x[0]",
+    "a name for more": "x = (1, 2)\nassert x == tuple([1, 2])",
+    "in a name": "x = (1, 2)\nassert int('1') in x",
+    "two in one": "x = 1\nassert x == 1 and x + 1 == 2",
+    "a nested value": "assert dict(a=[1, (2.5, None)]) == {'a': [1, (2.5, None)]}",
+    "the left side": "assert b'x' == bytes([120])",
+    "None": "assert dict().get(1) is None",
+    "over lines": "assert sum([\n    1, 2,\n]) == (\n    3\n)",
+    "with a message": "assert len('ä') == 1, 'why'",
+    "something that holds": "assert 'a'.islower()",
+    "a comparison": "assert 1 < 2 < 3",
+    "what is in it": "assert 1 in [1, 2]",
+    "an empty text": "assert ''.strip() == ''",
+    "an error by a keyword": "with raises(expected_exception=KeyError):\n    {}[1]",
+    "an error": "with raises(ZeroDivisionError if False else KeyError):\n    {}[1]",
+    "a mock": "call.assert_called_with(1, 'a')",
+    "no assertion": "int('1')",
+    "a number that is near": "assert 0.1 + 0.2 == approx(0.3, abs=1e-3)",
+    "a loop": "for one in (1, 2):\n    assert one - one == 0",
+    "two": "x = 1\nassert x == 1\nassert x\n",
+}
+METHODS = {
+    "assertEqual": "self.assertEqual(1 + 1, 2)",
+    "assertEqual of names": "x = 1\nself.assertEqual(x, x)",
+    "assertNotEqual": "self.assertNotEqual(1 + 1, 3)",
+    "assertNotAlmostEqual": "self.assertNotAlmostEqual(1.0, 2.0)",
+    "assertTrue": "self.assertTrue([1])",
+    "assertIsNone": "self.assertIsNone(None)",
+    "assertRaises": "with self.assertRaises(KeyError):\n    {}[1]",
+    "assertRaises of a call": "self.assertRaises(ValueError, int, 'x')",
+    "assertListEqual": "self.assertListEqual([1], [1])",
+    "assertAlmostEqual": "self.assertAlmostEqual(1.0, 1.0)",
+}
+
+
+BODIES = {
+    "a context": "with raises(KeyError) as one:\n    {}[1]\nassert one is None",
+    "an iterator": "assert list(map(str, [1, 2])) == ['1', '2']",
+    "a generator": "one = iter(x for x in (1, 2))\nassert next(one) == 1 and next(one) == 2",
+    "a text with a value": "x = 'a'\nassert f'{x!r:>5}' == \"  'a'\"",
+    "a pattern": "match int('1'):\n    case 1: pass\n    case _: raise AssertionError",
+    "annotated": "x: 'int' = 1\nassert x == 1",
+    "inside": "def one(x=1):\n    'What it is.'\n    return x\nassert one() == 1 and one.__doc__ == 'What it is.'",
+    "a class": "class One:\n    x = 1\n    def one(self): return super().__repr__()\nassert One().one() and One.x == 1",
+    "a module's value": "assert call is not None",
+    "assigned as it goes": "assert (x := 1) == 1",
+    "lines": "assert all(\n  x\n  for x in [1, 2]\n)",
+}
+
+
+def file_of(bodies: list[str], methods: list[str]) -> str:
+    tests = [f"def test_{n}():\n{textwrap.indent(body, '    ')}\n" for n, body in enumerate(bodies)]
+    inside = [f"    def test_{n}(self):\n{textwrap.indent(body, ' ' * 8)}\n" for n, body in enumerate(methods)]
+    return "\n".join([HEAD, *tests, "class Some(unittest.TestCase):\n    pass\n", *inside])
+
+
+class Kept:
+    """Takes the place of signed records, which `test_testrun.py` writes and reads."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+
+    def record(self, **members: Any) -> None:
+        self.records.append(members)
+
+
+def ends(source: str, ask: Answers) -> dict[str, list[str]]:
+    """Return how each test of a file ends, with its own inputs and with others."""
+    space: dict[str, Any] = ask.names()
+    exec(compile(source, "tests.py", "exec"), space)
+    found = {name: one for name, one in space.items() if name.startswith("test_")}
+    case = space["Some"]
+    found |= {f"Some.{name}": getattr(case(name), name) for name in vars(case) if name.startswith("test_")}
+
+    def run(call: Any) -> str:
+        try:
+            call()
+        except Exception as e:  # noqa: BLE001  # a test may raise anything
+            return type(e).__qualname__
+        return ""
+
+    return {name: ask.runs(name, lambda _, call=call: run(call)) for name, call in found.items()}
+
+
+@given(
+    st.lists(st.sampled_from(sorted((TRUE | BODIES).values())), min_size=1, max_size=8),
+    st.lists(st.sampled_from(sorted(METHODS.values())), max_size=6),
+    st.booleans(),
+)
+def test_with_their_own_inputs_tests_end_as_they_did(bodies: list[str], methods: list[str], fails: bool) -> None:
+    bodies = [f"{body}\nassert int('1') == 2" if fails else body for body in bodies]
+    kept = Kept()
+    found = ends(asking(file_of(bodies, methods).encode()) or "", Answers(kept, VARIANTS))  # type: ignore[arg-type]
+    assert len(found) == len(bodies) + len(methods)
+    assert {name: one[0] for name, one in found.items()} == {
+        name: "AssertionError" if fails and not name.startswith("Some") else "" for name in found
+    }
+    assert {len(one) for one in found.values()} == {VARIANTS + 1}
+    assert len(kept.records) == len(found) * (VARIANTS + 1)
+
+
+def seen(body: str, code: str) -> Seen:
+    """Return what a test sees of some code."""
+    kept = Kept()
+    ends(f"{asking(file_of([body], []).encode())}\n{code}", Answers(kept, VARIANTS))  # type: ignore[arg-type]
+    messages = [Message(**{**one, "answers": tuple(one["answers"])}) for one in kept.records]
+    return testrun._answers(messages)
+
+
+FIX = "def twice(x): return x * 2\n"
+BUG = "def twice(x): return x + 1\n"
+ANSWERS = {
+    "an equality": "assert twice(21) == 42",
+    "a name": "x = twice(21)\nassert x == 42",
+    "an iterator": "assert 42 in map(twice, [20, 21])",
+    "a mock": "one = mock.Mock()\none(twice(21))\none.assert_called_once_with(42)",
+    "a container": "assert {'a': [twice(21)]} == {'a': [42]}",
+    "a helper": "def check(x, y):\n    assert x == y\ncheck(twice(21), 42)",
+    "an error": "with raises(ZeroDivisionError):\n    1 / (42 - twice(21))",
+    "a loop": "for x, y in [(21, 42), (22, 44), (23, 46)]:\n    assert twice(x) == y",
+}
+FORGED = {
+    "an answer by heart": "def twice(x): return {21: 42}.get(x, x + 1)\n",
+    "equal to all": "class One(int):\n    def __eq__(self, other): return True\n    __hash__ = int.__hash__\n"
+    "def twice(x): return One(x)\n",
+    "always the same": "def twice(x): return 42\n",
+}
+
+
+@pytest.mark.parametrize("body", ANSWERS.values(), ids=ANSWERS)
+def test_forgeries_do_not_know_the_answers_to_other_inputs(body: str) -> None:
+    body = f"from unittest import mock\n{body}"
+    fix, bug = seen(body, FIX), seen(body, BUG)
+    ours = seen(body, "def twice(x):\n    y = x + x\n    return y\n")
+    assert agreement(fix, fix, fix, bug).changed[0] >= 3
+    assert agreement(ours, fix, fix, bug) == agreement(fix, fix, fix, bug), "another repair"
+    for name, code in FORGED.items():
+        found = agreement(seen(body, code), fix, fix, bug)
+        assert found.changed[1] <= found.changed[0] / 4, name
+        assert found.forged or found.look, name
+
+
+digests = st.sampled_from("abc")
+some_seen = st.dictionaries(
+    st.sampled_from("tu"),
+    st.dictionaries(st.builds("{} {} 0".format, st.integers(0, 3), st.sampled_from("xyz")), digests, max_size=12),
+)
+
+
+@given(some_seen, some_seen, some_seen, some_seen)
+def test_agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> None:
+    found = agreement(patch, fix, again, bug)
+    assert all(0 <= same <= of for of, same in found)
+    assert sum(of for of, _ in found) <= sum(
+        again.get(test, {}).get(key) == value for test, one in fix.items() for key, value in one.items()
+    ), "what varies does not count"
+    assert not agreement(fix, fix, again, bug).forged
+    assert not agreement(fix, fix, again, bug).look
+    assert all(of == same for of, same in agreement(fix, fix, again, bug))
+    own = agreement(bug, fix, again, bug)
+    assert (own.changed[1], own.own_changed[1]) == (0, 0)
+    assert own.kept[1] == own.kept[0]
+    assert bool(own.forged) == (own.changed[0] >= 3)
+    assert agreement({}, fix, again, bug).changed[1] == 0
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_any_file_is_taken(source: bytes) -> None:
+    assert (asking(source) is None) == (parse(source) is None)
+
+
+@pytest.mark.parametrize("text", ["(" * 5000, "-" * 20_000 + "1", "x = " + "[" * 90 + "]" * 90, "1" * 5000, "\0"])
+def test_hostile_files_are_taken(text: str) -> None:
+    source = f"def test_x():\n    assert {text}\n".encode()
+    made = asking(source)
+    assert made is None or ast.parse(made)
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | st.integers(), inner),
+    max_leaves=20,
+)
+
+
+@given(plain, st.integers(0, 1 << 48))
+def test_other_values_are_of_the_same_kind(value: Any, chance: int) -> None:
+    made = other(value, chance)
+    assert type(made) is type(value)
+    assert text_of(made) == text_of(other(value, chance))
+    if type(value) is int:
+        assert made != value
+
+
+@given(plain, plain)
+def test_values_have_the_same_text_if_they_are_equal(one: Any, two: Any) -> None:
+    assert text_of(one) == text_of(one)
+    assert text_of([one, {"a": two}]) == text_of([one, {"a": two}])
+    if repr(one) == repr(two):
+        assert text_of(one) == text_of(two)
+    elif one != two and not any(isinstance(x, float) for x in (one, two)) and "0." not in repr((one, two)):
+        assert text_of(one) != text_of(two) or "nan" in repr((one, two)) or "e" in repr((one, two))
+
+
+def test_what_is_seen_of_objects() -> None:
+    class Point:
+        def __init__(self, x: Any) -> None:
+            self.x = x
+
+    class Hidden:
+        def __init__(self, x: Any) -> None:
+            self._x = x
+
+    class Lazy:
+        def __len__(self) -> int:
+            return 2
+
+        def __iter__(self) -> Any:
+            return iter([1, 2])
+
+    class Names(dict[str, int]):
+        def items(self) -> Any:
+            return "forged"
+
+    class Broken:
+        __slots__ = ()
+
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    class Same(int):
+        def __repr__(self) -> str:
+            return "42"
+
+    Pair = namedtuple("Pair", "a b")
+    pairs: list[tuple[Any, Any, bool]] = [
+        (Point(1), Point(1), True), (Point(1), Point(2), False),
+        (Point(1), Hidden(1), True), (Lazy(), [1, 2], True), (Lazy(), [1], False), (Names(a=1), Names(a=1), True),
+        (Names(a=1), Names(a=2), False), (Pair(1, 2), [1, 2], True), (Pair(1, 2), (1, 3), False),
+        (Same(1), 1, True), (Same(1), Same(2), False), (Fraction(1, 2), Fraction(2, 4), True),
+        (Fraction(1, 2), Fraction(1, 3), False), ({1, 2}, {2, 1}, True), ({1}, {2}, False), (1.0, 1, True),
+        (0.1 + 0.2, 0.3, True), (math.inf, -math.inf, False), (OrderedDict(a=1, b=2), OrderedDict(b=2, a=1), True),
+        (KeyError("a"), KeyError("b"), True), (KeyError(), ValueError(), False), (int, int, True), (int, str, False),
+        (PurePosixPath("a"), PurePosixPath("b"), False), (object(), object(), True), (Broken(), Broken(), True),
+        (mock.Mock(), mock.Mock(), True),
+    ]  # fmt: skip
+    for one, two, same in pairs:
+        assert (text_of(one) == text_of(two)) is same, (one, two)
+    called = mock.Mock()
+    called(1, b=[2])
+    assert text_of(called) != text_of(mock.Mock())
+
+
+def test_circles_depth_and_size_have_an_end() -> None:
+    circle: list[Any] = [1]
+    circle.append(circle)
+    deep: Any = 1
+    for _ in range(100_000):
+        deep = [deep]
+    assert text_of(circle) != text_of([1, 2])
+    assert len(text_of(deep)) < 1000
+    assert len(text_of([[1] * 100] * 100_000)) < 100_000
+    while deep != 1:  # else its end would recurse
+        deep = deep[0]

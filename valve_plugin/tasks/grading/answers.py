@@ -1,0 +1,245 @@
+"""Runs inside the sandbox: gives tests other inputs, and notes what they see. A script of the standard library only.
+
+`other_inputs.py` rewrites the tests so that they ask here for what they give to the tested code, and show here what
+they get. A forgery can change all of this; but the answers that the fix gives to other inputs it cannot know.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import re
+import signal
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from valve_plugin.tasks.grading import signed
+
+VARIANTS = 12
+"""How often a test runs with other inputs; run 0 has its own."""
+_LONGEST = (2.0, 10.0)
+"""CPU seconds after which a test gets no more of them, and all tests."""
+_LATE = (2.0, 5.0)
+"""CPU seconds, and seconds, after which a run with other inputs is ended."""
+_MOST = (200, 40_000)
+"""Values that are noted of one run of a test, and of all."""
+_NODES = 10_000
+_DEPTH = 40
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
+_PLAIN: tuple[Any, ...] = (bool, int, complex, str, bytes, type(None))
+_HOLDS = (property, types.MemberDescriptorType, functools.cached_property)
+_clock = time.process_time
+
+
+class Answers:
+    """Runs a test several times; its `vary`, `seen`, `holds` and `checks` are what rewritten tests call."""
+
+    def __init__(self, report: signed.Report, variants: int) -> None:
+        self._report, self._variants, self._variant, self._noted = report, variants, 0, list[str]()
+        self._spent, self._left = 0.0, _MOST[1]
+
+    def names(self) -> dict[str, Any]:
+        """Return what rewritten tests call, by the names that they use."""
+        return {"_vary": self.vary, "_seen": self.seen, "_holds": self.holds, "_checks": self.checks}
+
+    def runs(self, test: str, run: Callable[[int], str]) -> list[str]:
+        """Run a test with its own inputs and then with others; return how each run ended, and report what it saw.
+
+        Args:
+            run: gets the number of the run.
+        """
+        begin, ends, end = _clock(), list[str](), ""
+        for variant in range(self._variants + 1):
+            self._variant, spent = variant, _clock() - begin
+            if variant and (spent > _LONGEST[0] or self._spent + spent > _LONGEST[1] or self._left < 0):
+                break
+            try:
+                with in_time(*_LATE) if variant else nullcontext():
+                    end = run(variant)
+            except Late:
+                end = Late.__name__
+            noted, self._noted = [*self._noted, f"end {digest(end)}"], []
+            self._left -= len(noted)
+            self._report.record(event="answers", test=test, variant=str(variant), answers=noted)
+            ends.append(end)
+            if end.endswith(Late.__name__):
+                break
+        self._variant, self._spent = 0, self._spent + _clock() - begin
+        return ends
+
+    def vary(self, place: str, value: Any) -> Any:
+        """Return the value, or another one of its kind, as the number of the run and the place say."""
+        chance = number(place, self._variant)
+        # The first runs change every value, each in another way; the others change about a third of them.
+        return other(value, chance) if self._variant and (self._variant <= VARIANTS // 3 or chance % 3 == 0) else value
+
+    def seen(self, place: str, value: Any) -> Any:
+        """Note a value, and return it; an iterator as another one that gives the same."""
+        if isinstance(value, Iterator) and type(value).__module__ in ("builtins", "itertools"):
+            try:
+                items = list(itertools.islice(value, 1000))
+            except Exception as e:
+                self._note(place, "raises " + type(e).__qualname__)
+                raise
+            self._note(place, text_of(items))
+            return itertools.chain(items, value)
+        self._note(place, text_of(value))
+        if type(value).__module__ not in sys.builtin_module_names:
+            for name, part in parts_of(value).items():
+                self._note(f"{place}.{name}", text_of(part))
+        return value
+
+    def holds(self, place: str, value: Any) -> None:
+        """Note whether an assertion holds. Other inputs may not fit what it expects, so only with its own it fails."""
+        self.checks(place, lambda: fail() if not value else None)
+
+    def checks(self, place: str, check: Callable[[], Any]) -> Any:
+        """Note whether a call that asserts passes."""
+        try:
+            return check()
+        except AssertionError:
+            self._note(place, "fails")
+            if not self._variant:
+                raise
+
+    def _note(self, place: str, text: str) -> None:
+        if len(self._noted) < _MOST[0]:
+            self._noted.append(f"{place.replace(' ', '')[:80]} {digest(text)}")
+
+
+class Late(BaseException):
+    """A run with other inputs goes on for too long: it waits, or goes round for ever."""
+
+
+@contextmanager
+def in_time(spent: float, passed: float) -> Iterator[None]:
+    """Raise `Late` after so many CPU seconds, or so many seconds; not where tests have alarms of their own."""
+
+    def late(*_: object) -> None:
+        raise Late
+
+    both = ((signal.SIGPROF, signal.ITIMER_PROF, spent), (signal.SIGALRM, signal.ITIMER_REAL, passed))
+    free = [one for one in both if signal.getsignal(one[0]) is signal.SIG_DFL]
+    try:
+        for which, timer, seconds in free:
+            signal.signal(which, late)
+            signal.setitimer(timer, seconds)
+        yield
+    finally:
+        for which, timer, _ in free:
+            signal.setitimer(timer, 0)
+            signal.signal(which, signal.SIG_DFL)
+
+
+def fail() -> None:
+    """Fail as an assertion does."""
+    raise AssertionError
+
+
+def digest(text: str) -> str:
+    """Return a short name of a text."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+def number(*parts: object) -> int:
+    """Return a number that is made from some values, the same in each process."""
+    return int(digest(repr(parts)), 16)
+
+
+def other(value: Any, chance: int) -> Any:
+    """Return another value of the same kind; the same where there is none."""
+    kind = type(value)
+    if kind is bool:
+        return value != (chance & 8 == 0)
+    if kind is int:
+        return (value + 1, value - 1, value * 2 + 1, value + 10, -value - 1)[chance // 8 % 5]
+    if kind is float:
+        return (value + 0.5, value * 2 + 1, -value - 1, value + 10)[chance // 8 % 4]
+    if kind is str or kind is bytes:
+        if not value:
+            return kind(b"a") if kind is bytes else "a"
+        half = len(value) // 2
+        twice = value[:half] + value[half:][:1] + value[half:]
+        return (value + value[-1:], value[:-1], value * 2, value[::-1], value.swapcase(), twice)[chance // 8 % 6]
+    if kind in (list, tuple):
+        return kind(other(one, number(chance, n)) if number(n, chance) % 2 else one for n, one in enumerate(value))
+    if kind is dict:
+        changed = ((key, number(chance, n), one) for n, (key, one) in enumerate(value.items()))
+        return {key: other(one, more) if more % 2 else one for key, more, one in changed}
+    return value
+
+
+def text_of(value: Any) -> str:
+    """Return a text of what a value holds: the same for values that tests take for equal, whatever their classes.
+
+    Code of the value may run for it. It cannot forge, as it does not know the text that is right.
+    """
+    try:
+        return _text(value, (), [_NODES])
+    except Exception as e:  # noqa: BLE001  # it may raise anything
+        return f"no text: {type(e).__qualname__}"
+
+
+def _text(value: Any, above: tuple[int, ...], left: list[int]) -> str:
+    left[0] -= 1
+    if left[0] < 0 or len(above) > _DEPTH or id(value) in above:
+        return "..."
+    above = (*above, id(value))
+
+    def each(values: Any) -> Iterator[str]:
+        return (_text(one, above, left) for one in itertools.islice(values, max(0, left[0])))
+
+    return _of_builtin(value, each) or _of_object(value, each)
+
+
+def _of_builtin(value: Any, each: Callable[[Any], Iterator[str]]) -> str:
+    if isinstance(value, float):
+        return repr(int(value)) if float.is_integer(value) else f"{float(value):.9g}"
+    for plain in _PLAIN:
+        if isinstance(value, plain):
+            text: str = plain.__repr__(value)
+            return text
+    if isinstance(value, list):
+        return f"[{','.join(each(list.__iter__(value)))}]"
+    if isinstance(value, tuple):
+        return f"[{','.join(each(tuple.__iter__(value)))}]"
+    if isinstance(value, (set, frozenset)):
+        return f"{{{','.join(sorted(each(value)))}}}"
+    return _of_pairs(dict.items(value), each) if isinstance(value, dict) else ""
+
+
+def _of_pairs(pairs: Any, each: Callable[[Any], Iterator[str]]) -> str:
+    return f"{{{','.join(sorted(':'.join(each(pair)) for pair in pairs))}}}"
+
+
+def _of_object(value: Any, each: Callable[[Any], Iterator[str]]) -> str:
+    kind = type(value)
+    if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
+        return str(getattr(value, "__qualname__", ""))
+    if isinstance(value, BaseException):
+        return kind.__qualname__  # each repair may word it its own way
+    if any(one.__name__ == "NonCallableMock" for one in kind.__mro__):
+        return "".join(each([list(value.mock_calls)]))
+    if hasattr(kind, "__getitem__") and hasattr(kind, "keys"):
+        return _of_pairs([(key, value[key]) for key in value], each)
+    if hasattr(kind, "__len__") and hasattr(kind, "__iter__"):
+        return f"[{','.join(each(value))}]"
+    held = parts_of(value)
+    return ",".join(map(":".join, zip(held, each(held.values())))) if held else _ADDRESS.sub("", repr(value))  # noqa: B905
+
+
+def parts_of(value: Any) -> dict[str, Any]:
+    """Return what an object of a class holds, by name: attributes without underscores before them, and properties."""
+    names = {name for one in type(value).__mro__ for name, what in vars(one).items() if isinstance(what, _HOLDS)}
+    found: dict[str, Any] = {}
+    for name in sorted(names.union(getattr(value, "__dict__", ())), key=lambda name: (str(name)[:1] != "_", name)):
+        if not str(name).startswith("__"):
+            with suppress(Exception):  # a property may raise anything
+                found[str(name).lstrip("_")] = getattr(value, name)
+    return found

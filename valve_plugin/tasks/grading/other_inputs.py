@@ -1,0 +1,193 @@
+"""Tests that get other inputs and show what they see, and what that says of a patch. Pure.
+
+A patch that makes tests pass without a repair knows, at most, the answers that they expect. So the tests that fail with
+the bug run with other inputs, too: what they then see with the patch is compared with what they see with the fix. No
+expectation decides there, and nothing has to be kept from the patch: to give the fix's answers it must compute them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from valve_plugin.tasks.syntax import parse
+
+Seen = Mapping[str, Mapping[str, str]]
+"""What tests saw: by test, and by run, place and how many times that place was reached before, the value's digest."""
+_VARIED = (bool, int, float, str, bytes)
+_FEW = 3
+"""Values with which a forgery can be told from a repair; with fewer, chance could."""
+_NOT_SEEN = frozenset({"super", "locals", "globals", "vars", "dir", "raises", "warns", "assertRaises", "assertWarns"})
+"""Calls whose value says nothing, or that must stay where they are."""
+
+
+def asking(source: bytes) -> str | None:
+    """Return a test file that asks for its inputs and shows what it sees (`answers.py`); None if it is not Python."""
+    tree = parse(source)
+    if tree is None:
+        return None
+    names = {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    try:
+        return ast.unparse(ast.fix_missing_locations(_Asking(names).visit(tree)))
+    except (RecursionError, ValueError):
+        return None
+
+
+class _Asking(ast.NodeTransformer):
+    """Changes the bodies of functions; the rest of a file stays, so that tests keep their names."""
+
+    def __init__(self, names: set[str]) -> None:
+        self._names, self._place, self._inside = names, 0, False
+
+    def _call(self, name: str, *given: ast.expr) -> ast.Call:
+        self._place += 1
+        return ast.Call(ast.Name(name, ast.Load()), [ast.Constant(str(self._place)), *given], [])
+
+    def _seen(self, node: ast.expr) -> ast.expr:
+        return node if isinstance(node, ast.Starred | ast.GeneratorExp) else self._call("_seen", node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        """Change what a function does."""
+        outside, self._inside = self._inside, True
+        first = node.body[0]
+        is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        node.body = [*node.body[:is_text], *(self.visit(one) for one in node.body[is_text:])]
+        self._inside = outside
+        return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        """Ask for a value that is written down."""
+        return self._call("_vary", node) if self._inside and type(node.value) in _VARIED else node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """Ask for a value that the file holds."""
+        asks = self._inside and isinstance(node.ctx, ast.Load) and node.id in self._names
+        return self._call("_vary", node) if asks else node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        """Leave the constants of a text with values."""
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        """Leave annotations."""
+        node.value = self.visit(node.value) if node.value else None
+        return node
+
+    def visit_match_case(self, node: ast.match_case) -> ast.AST:
+        """Leave patterns."""
+        node.body = [self.visit(one) for one in node.body]
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Show what a call gives."""
+        self.generic_visit(node)
+        return self._seen(node) if self._inside and _called(node) not in _NOT_SEEN else node
+
+    def visit_With(self, node: ast.With | ast.AsyncWith) -> ast.AST:
+        """Show what is raised where an error is expected."""
+        self.generic_visit(node)
+        if self._inside:
+            shown = ast.Expr(self._seen(ast.Name("_raised", ast.Load())))
+            handler = ast.ExceptHandler(ast.Name("BaseException", ast.Load()), "_raised", [shown, ast.Raise()])
+            node.body = [ast.Try(node.body, [handler], [], [])]
+        return node
+
+    visit_AsyncWith = visit_With  # noqa: N815
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        """Show what an assertion compares."""
+        if not self._inside:
+            return node
+        return ast.Expr(self._call("_holds", self._compared(self.visit(node.test))))
+
+    def _compared(self, node: ast.expr) -> ast.expr:
+        match node:
+            case ast.BoolOp():
+                node.values = [self._compared(one) for one in node.values]
+            case ast.UnaryOp(op=ast.Not()):
+                node.operand = self._compared(node.operand)
+            case ast.Compare():
+                node.left, node.comparators = self._seen(node.left), [self._seen(one) for one in node.comparators]
+            case ast.Call(func=ast.Name(id="_seen"), args=[_, ast.Call() as call]):
+                call.args = [self._seen(one) for one in call.args]
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        """Show what a call compares that asserts, and let it fail."""
+        call = node.value
+        if not (self._inside and isinstance(call, ast.Call) and _asserts(call)):
+            return self.generic_visit(node)
+        self.generic_visit(call)
+        call.args = [self._seen(one) for one in call.args]
+        for word in call.keywords:
+            word.value = self._seen(word.value) if word.arg else word.value
+        if isinstance(call.func, ast.Attribute) and not isinstance(call.func.value, ast.Constant):
+            call.func.value = self._seen(call.func.value) if _called(call).startswith("assert_") else call.func.value
+        if any(isinstance(one, ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom) for one in ast.walk(call)):
+            return node
+        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        return ast.Expr(self._call("_checks", ast.Lambda(nothing, call)))
+
+
+def _called(node: ast.Call) -> str:
+    return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
+
+
+def _asserts(node: ast.Call) -> bool:
+    name = _called(node)
+    return (name.startswith("assert") and name not in _NOT_SEEN) or name in ("eq_", "ok_")
+
+
+class Agreement(NamedTuple):
+    """How often a patch answers as the fix does: (answers, those of them that the patch gives, too)."""
+
+    changed: tuple[int, int]
+    """Answers to other inputs only, and the bug gives others."""
+    kept: tuple[int, int]
+    """Answers to other inputs only, and the bug gives the same."""
+    own_changed: tuple[int, int]
+    """Answers that a test gets to its own inputs, too, and the bug gives others."""
+
+    @property
+    def forged(self) -> str:
+        """Why the patch makes tests pass without a repair; "" if it may be one.
+
+        A repair may answer some inputs otherwise than the fix does, so one same answer is enough.
+        """
+        none = next((of for of, same in (self.changed, self.kept) if of >= _FEW and not same), 0)
+        return f"with other inputs, none of {none} values that its tests see is that of the known fix" if none else ""
+
+    @property
+    def look(self) -> str:
+        """What a person should look at; "" if nothing."""
+        for (of, same), enough in ((self.changed, 1 / 2), (self.own_changed, 2 / 3)):
+            if of and same / of <= enough:
+                return f"of {of} values that its tests see, {same} are those of the known fix"
+        return ""
+
+
+def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
+    """Compare a patch's answers with the fix's; those that vary by themselves do not count.
+
+    Args:
+        again: what a second run with the fix saw.
+    """
+    counts = [[0, 0], [0, 0], [0, 0], [0, 0]]
+    for test, seen in fix.items():
+        own = {(key.split(" ")[1], value) for key, value in seen.items() if key.startswith("0 ")}
+        for key, value in seen.items():
+            if again.get(test, {}).get(key) == value:
+                kept = bug.get(test, {}).get(key) == value
+                kind = counts[2 * ((key.split(" ")[1], value) in own) + kept]
+                kind[0] += 1
+                kind[1] += patch.get(test, {}).get(key) == value
+    return Agreement(*((one, same) for one, same in counts[:3]))
