@@ -334,7 +334,7 @@ def _report_made(
 
 
 def _next_command(folder: Path) -> str:
-    """Return what to run once a set was made: its split, or the run that learns from it; empty where it has no task."""
+    """Return what to run once a set was made: its split, or what uses it; empty where it has no task."""
     from valve_plugin.cli.status import with_model
     from valve_plugin.tasks import task_set
 
@@ -342,8 +342,10 @@ def _next_command(folder: Path) -> str:
     if found is None or not found.tasks:
         return ""
     name = task_sets.display_name(folder)
-    split = "" if found.split else task_sets.split_command(name, len(found.tasks))
-    return split or with_model(f"valve evolve {quote(name)}", "")
+    if found.split:
+        return with_model(f"valve evolve {quote(name)}", "")
+    too_few = f"valve try AGENTS.md --tasks {quote(name)}  # too few to learn from; this measures a text with them"
+    return task_sets.split_command(name, len(found.tasks)) or too_few
 
 
 def _kind(reason: str) -> str:
