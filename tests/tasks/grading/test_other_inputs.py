@@ -219,6 +219,26 @@ def test_any_file_is_taken(source: bytes) -> None:
     assert (asking(source) is None) == (parse(source) is None)
 
 
+ASYNC = """
+async def steps():
+    yield 1
+
+async def test_x(self):
+    self.assertEqual([x async for x in steps()], [1])
+    self.assertEqual(await one(), 1)
+    self.assertEqual((y := 1), 1)
+    assert (await one()) == y
+    async with self as z, z:
+        self.assertTrue(z)
+"""
+
+
+def test_what_waits_stays_where_it_is() -> None:
+    made = asking(ASYNC.encode())
+    assert made
+    compile(made, "tests.py", "exec")
+
+
 @pytest.mark.parametrize("text", ["(" * 5000, "-" * 20_000 + "1", "x = " + "[" * 90 + "]" * 90, "1" * 5000, "\0"])
 def test_hostile_files_are_taken(text: str) -> None:
     source = f"def test_x():\n    assert {text}\n".encode()

@@ -20,6 +20,8 @@ _FEW = 3
 """Values with which a forgery can be told from a repair; with fewer, chance could."""
 _NOT_SEEN = frozenset({"super", "locals", "globals", "vars", "dir", "raises", "warns", "assertRaises", "assertWarns"})
 """Calls whose value says nothing, or that must stay where they are."""
+_STAYS = (ast.Await, ast.NamedExpr, ast.Yield, ast.YieldFrom)
+"""What means something else in a function of its own."""
 
 
 def asking(source: bytes) -> str | None:
@@ -132,7 +134,7 @@ class _Asking(ast.NodeTransformer):
             word.value = self._seen(word.value) if word.arg else word.value
         if isinstance(call.func, ast.Attribute) and not isinstance(call.func.value, ast.Constant):
             call.func.value = self._seen(call.func.value) if _called(call).startswith("assert_") else call.func.value
-        if any(isinstance(one, ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom) for one in ast.walk(call)):
+        if any(isinstance(one, _STAYS) or getattr(one, "is_async", 0) for one in ast.walk(call)):
             return node
         nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
         return ast.Expr(self._call("_checks", ast.Lambda(nothing, call)))
