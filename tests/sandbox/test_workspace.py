@@ -172,6 +172,14 @@ def test_no_more_is_read_than_a_patch_may_have(place: Workspace, monkeypatch: py
         workspaces.diff(place)
 
 
+def test_git_does_not_read_ignore_files_of_any_size(place: Workspace) -> None:
+    """It keeps each line in memory: 500 MB of them would be 18 GB."""
+    for folder in ("", "calc", "tests"):
+        (place.path / folder / ".gitignore").write_bytes(b"x\n" * 800_000)
+    with pytest.raises(TaskError, match=r"the \.gitignore files have 4,800,000 bytes, expected at most 4,000,000"):
+        workspaces.diff(place)
+
+
 def test_is_removed_whatever_happened_inside(calc_task: Calc) -> None:
     with suppress(RuntimeError), open_task(*calc_task) as place:
         (place.path / "calc").chmod(0)

@@ -20,7 +20,7 @@ from tests import calc
 from tests.sandbox.support import dig
 from tests.tools import put
 from valve_plugin.config import Settings
-from valve_plugin.errors import TaskError
+from valve_plugin.errors import InfrastructureError, TaskError
 from valve_plugin.records import Task
 from valve_plugin.sandbox import environment
 from valve_plugin.sandbox.git import read_tree
@@ -220,19 +220,41 @@ def build_wheel(*_): raise NotImplementedError
 PROJECT = b'[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
 
 
-def test_nothing_of_an_archive_runs_before_its_hash_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str, Path]:
+    """A package index with x 1; return (its archive, the archive's hash, the file that code of it makes)."""
     trace, index = tmp_path / "trace", tmp_path / "index"
     index.mkdir()
     backend = BACKEND.format(trace=str(trace)).encode()
     path = archive(index / "x-1.tar.gz", {"x-1/pyproject.toml": PROJECT, "x-1/backend.py": backend})
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    return path, hashlib.sha256(path.read_bytes()).hexdigest(), trace
+
+
+def test_nothing_of_an_archive_runs_before_its_hash_is_checked(release: tuple[Path, str, Path], tmp_path: Path) -> None:
+    _, wanted, trace = release
     with pytest.raises(TaskError, match="made from other source"):
         repository.download(Path(sys.executable), "x==1", tmp_path / "into", "0" * 64)
+    assert repository.archive_hash("x==1", lambda _: None) == wanted
     assert not trace.exists()
-    wanted = hashlib.sha256(path.read_bytes()).hexdigest()
     assert repository.download(Path(sys.executable), "x==1", tmp_path / "into", wanted).name == "x-1.tar.gz"
     assert trace.exists(), "pip runs code of the archive to ask it for its metadata"
+
+
+def test_an_archive_without_a_hash_is_refused_with_the_line_that_is_missing(
+    release: tuple[Path, str, Path], data_dir: Path
+) -> None:
+    path, wanted, trace = release
+    unsure = repository.Repository(name="acme/x", source="pypi:x==1", environment=str(calc.lean()))
+    for make in (prepare, repository.prepare_source):
+        with pytest.raises(TaskError, match=f'add to repository.toml: sha256 = "{wanted}"'):
+            make(unsure)
+    assert not trace.exists()
+    assert repository.prepare_source(replace(unsure, sha256=wanted)).base
+    path.unlink()
+    with pytest.raises(InfrastructureError, match="cannot pip download"):
+        prepare(unsure)
 
 
 def test_what_holds_fixes_and_hidden_tests_is_private(

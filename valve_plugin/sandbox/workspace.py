@@ -36,6 +36,9 @@ MAX_FILES = 1_000_000
 MAX_CHANGED_BYTES = 100_000_000
 """Total size of changed files, which are kept in memory: ten times the size limit of a patch."""
 
+MAX_IGNORE_BYTES = 4_000_000
+"""Total size of the .gitignore files; git holds 35 times as much in memory for them."""
+
 _FIRST_UID = 1_900_000_000  # far above any real user
 _CHUNK = 1 << 20  # bytes
 _HOST_ERRORS = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -226,6 +229,8 @@ def _changes(workspace: Workspace, store: Path, index: Path) -> tuple[list[File]
     tracked = read_tree(store, commit)
     built = workspace.image.built_files if workspace.image else ()  # left by the image's build, not by the agent
     files = {path: info for path, info in _list_files(root).items() if path in tracked or path not in built}
+    patterns = [info for path, info in files.items() if path.rpartition("/")[2] == ".gitignore"]
+    _require("the .gitignore files", patterns, MAX_IGNORE_BYTES)
     ignored = _ignored(root, [path for path in files if path not in tracked], store, index)
     kept = {path: info for path, info in files.items() if path not in ignored}
     _require("the files", kept.values(), ProcessLimits().disk_bytes)

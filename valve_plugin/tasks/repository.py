@@ -5,7 +5,6 @@ A source tree is a list of (path, mode, content), read from a PyPI source archiv
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import stat
@@ -38,6 +37,7 @@ BASE_REF = "refs/valve/base"
 _BASE_FILE = "valve-base"
 _MAX_BYTES = 1_000_000
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?$(?!\n)"
+_GOT = re.compile(r"Got +([0-9a-f]{64})\b")  # as pip says that an archive has another hash
 _SKIP = frozenset({".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".mypy_cache"})
 
 _here: dict[Path, PreparedRepository] = {}
@@ -58,7 +58,7 @@ class Repository(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`pypi:NAME==VERSION` (a source archive), `path:DIRECTORY` (relative to repository.toml), or `image:NAME` (the
     /testbed of a container image; the tests then run in that image)."""
     sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$(?!\n)")] = ""
-    """SHA-256 of the source archive; it is not checked if empty."""
+    """SHA-256 of the source archive; a `pypi:` source needs it."""
     python: Annotated[str, Meta(pattern=r"^(3\.\d+(-3\.\d+)?)?$(?!\n)")] = ""
     """Python versions on which the requirements install, like `3.10-3.13`; any version if empty."""
     requirements: tuple[Annotated[str, Meta(min_length=1, pattern=r"^[^-\s]")], ...] = ()
@@ -156,7 +156,8 @@ def prepare(repository: Repository, progress: Callable[[str], None] | None = Non
     this repository in this process.
 
     Raises:
-        TaskError: the source does not exist or does not match sha256, or there is no usable Python.
+        TaskError: the source does not exist or does not match sha256, an archive has no sha256, or there is no usable
+            Python.
         InfrastructureError: the package index or git failed.
     """
     say = progress or (lambda _: None)
@@ -167,6 +168,8 @@ def prepare(repository: Repository, progress: Callable[[str], None] | None = Non
         if done and done.repository == repository and done.usable:
             _here[home] = done
             return done
+        if not (place / "store.git" / _BASE_FILE).exists():
+            _require_hash(repository, say)  # before anything is installed
         in_image = repository.source.startswith(IMAGE_PREFIX)
         test_python = None if in_image else _environment(place / "venv", repository, say)
         base = _store(place / "store.git", repository, test_python, say)
@@ -274,11 +277,8 @@ def _store(path: Path, repository: Repository, python: Path | None, say: Callabl
     elif kind == "pypi":
         say(f"downloading the source archive of {where}")
         pip_python = python or environment.find_python("")
-        archive = download(pip_python, where, path.parent / "archive", repository.sha256)
-        files = read_archive(archive)
-        if not repository.sha256:
-            found = hashlib.sha256(archive.read_bytes()).hexdigest()
-            say(f'nothing says which archive is meant; this one is sha256 = "{found}", for repository.toml')
+        _require_hash(repository, say)
+        files = read_archive(download(pip_python, where, path.parent / "archive", repository.sha256))
     else:
         files = read_directory(Path(where))
     say(f"storing {plural(len(files), 'file')}")
@@ -289,7 +289,37 @@ def _store(path: Path, repository: Repository, python: Path | None, say: Callabl
     return base
 
 
-def download(python: Path, requirement: str, into: Path, sha256: str = "") -> Path:
+def _require_hash(repository: Repository, say: Callable[[str], None]) -> None:
+    """Refuse a source archive that could be any: what the index has may change, and code of it runs here."""
+    kind, _, where = repository.source.partition(":")
+    if kind == "pypi" and not repository.sha256:
+        found = archive_hash(where, say)
+        raise TaskError(
+            f"nothing says which source archive of {where} is meant. Compare what the package index has now with what "
+            f'the project says, and add to {FILE_NAME}: sha256 = "{found}"'
+        )
+
+
+def archive_hash(requirement: str, say: Callable[[str], None]) -> str:
+    """Return the SHA-256 of the source archive that the user's package index has for `NAME==VERSION`.
+
+    Nothing of it runs: pip is told a hash that it does not have, so it refuses what it has fetched.
+
+    Raises:
+        InfrastructureError: pip failed.
+    """
+    say(f"asking for the hash of the source archive of {requirement}")
+    with scratch_folder() as scratch:
+        try:
+            _pip_download(environment.find_python(""), requirement, scratch, "0" * 64, "--ignore-requires-python")
+        except InfrastructureError as e:
+            if found := _GOT.search(str(e)):
+                return found[1]
+            raise
+    raise InfrastructureError(f"{requirement}: pip checks no hashes; use a newer pip")
+
+
+def download(python: Path, requirement: str, into: Path, sha256: str) -> Path:
     """Download the source archive of `NAME==VERSION` with pip, from the user's package index; return its path.
 
     Args:
@@ -299,22 +329,25 @@ def download(python: Path, requirement: str, into: Path, sha256: str = "") -> Pa
         InfrastructureError: pip failed.
         TaskError: the release has no source archive, or it has another hash.
     """
-    name = requirement.partition("==")[0]
     make_private_dir(into)
-    options = ["--no-deps", "--no-binary", name, "-d", str(into)]
-    with scratch_folder() as scratch:
-        wanted = scratch / "requirements.txt"
-        wanted.write_text(f"{requirement} --hash=sha256:{sha256}\n" if sha256 else requirement)
-        try:
-            pip(python, "download", *options, *["--require-hashes"] * bool(sha256), "-r", str(wanted))
-        except InfrastructureError as e:
-            if "Expected sha256" in str(e):
-                raise TaskError(f"{requirement}: {e}; the tasks were made from other source") from e
-            raise
+    try:
+        _pip_download(python, requirement, into, sha256)
+    except InfrastructureError as e:
+        if "Expected sha256" in str(e):
+            raise TaskError(f"{requirement}: {e}; the tasks were made from other source") from e
+        raise
     found = sorted(p for p in into.iterdir() if p.name.endswith((".tar.gz", ".tgz", ".tar.bz2")))
     if len(found) != 1:
         raise TaskError(f"{requirement}: expected one source archive, got {[p.name for p in into.iterdir()]}")
     return found[0]
+
+
+def _pip_download(python: Path, requirement: str, into: Path, sha256: str, *more: str) -> None:
+    options = ["--no-deps", "--no-binary", requirement.partition("==")[0], "-d", str(into), "--require-hashes", *more]
+    with scratch_folder() as scratch:
+        wanted = scratch / "requirements.txt"
+        wanted.write_text(f"{requirement} --hash=sha256:{sha256}\n")
+        pip(python, "download", *options, "-r", str(wanted))
 
 
 def read_archive(archive: Path) -> list[File]:

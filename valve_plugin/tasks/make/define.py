@@ -69,10 +69,11 @@ def read_source(given: str, say: Say = lambda _: None) -> list[File]:
         InfrastructureError: git, pip or the network failed.
     """
     if given.startswith("pypi:"):
-        say(f"downloading the source archive of {given.removeprefix('pypi:')}")
+        release = given.removeprefix("pypi:")
+        found = repository.archive_hash(release, say)
+        say(f"downloading the source archive of {release}, sha256 {found}")
         with scratch_folder() as scratch:
-            python = environment.find_python("")
-            return repository.read_archive(repository.download(python, given.removeprefix("pypi:"), scratch))
+            return repository.read_archive(repository.download(environment.find_python(""), release, scratch, found))
     root = Path(given).resolve()
     ignored = _ignored(root)
     return [
