@@ -6,6 +6,7 @@ VENV ?= .venv
 # One more test process than cores: a part of their time they wait for what they started.
 JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)
 TESTS ?= tests
+EXTRAS ?= dev
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
@@ -27,16 +28,24 @@ help:
 	@echo "PYTHON=python3.12 chooses the interpreter; JOBS=2 the number of test processes."
 
 # The stamps say what the environment holds; they age when the declaration of dependencies changes.
+define ENVIRONMENT
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python >= 3.10 is needed; set PYTHON=")'
+@echo "making the environment in $(VENV): packages are fetched, which takes a minute or two" >&2
+$(PIP) --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+endef
+
 $(VENV)/.runtime: pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python >= 3.10 is needed; set PYTHON=")'
-	@echo "making the environment in $(VENV): packages are fetched, which takes a minute or two" >&2
-	$(PIP) --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	$(ENVIRONMENT)
 	$(PIP) install --quiet --editable .
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.runtime
-	$(PIP) install --quiet --editable '.[dev]'
-	touch $@
+$(VENV)/.dev: pyproject.toml
+	$(ENVIRONMENT)
+	$(PIP) install --quiet --editable '.[$(EXTRAS)]'
+	touch $(VENV)/.runtime $@
+
+$(BIN)/mkdocs: | $(VENV)/.dev
+	$(PIP) install --quiet --editable '.[docs]'
 
 .PHONY: dev
 dev: $(VENV)/.dev
@@ -67,8 +76,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m tests.docs.cli_reference
 
 .PHONY: site
-site: $(VENV)/.dev
-	$(PIP) install --quiet --editable '.[docs]'
+site: $(BIN)/mkdocs
 	$(BIN)/mkdocs build --strict --quiet
 
 .PHONY: bench

@@ -24,7 +24,8 @@ RUN = (*library.TOY, "--limit", "4")
 @pytest.fixture
 def sets(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three task sets, one of them damaged; the agent is the toy."""
-    monkeypatch.setenv("PYTHONPATH", str(toy_site(tmp_path / "site")))
+    monkeypatch.setenv("PYTHONPATH", str(site := toy_site(tmp_path / "site")))
+    monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("TOY_SECONDS", "0")
     monkeypatch.setenv("TOY_STARTED", str(tmp_path / "started"))
     folder = tmp_path / "sets"

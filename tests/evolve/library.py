@@ -10,6 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from valve_plugin.cli import app
+
 FUNCTIONS = {
     "total": (
         "def total(values):\n"
@@ -158,9 +163,21 @@ def toy_site(site: Path) -> Path:
 Done = subprocess.CompletedProcess[str]
 
 
-def valve(*arguments: str | Path, check: bool = True, **env: str) -> Done:
-    """Run the `valve` command in a process of its own."""
-    command = [sys.executable, "-m", "valve_plugin", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, timeout=1200)
+def valve(*arguments: str | Path, check: bool = True, apart: bool = False, **env: str) -> Done:
+    """Run the `valve` command with these variables, in this process: litellm and the fork server take seconds to load.
+
+    With `apart` it has a process of its own.
+    """
+    words = list(map(str, arguments))
+    if apart:
+        command = [sys.executable, "-m", "valve_plugin", *words]
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, timeout=1200)
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["valve", *words])  # advice repeats it
+            for name, value in env.items():
+                patch.setenv(name, value)
+            ran = CliRunner().invoke(app, words, prog_name="valve")
+        done = Done(words, ran.exit_code, ran.stdout, ran.stderr)
     assert not check or done.returncode == 0, done.stderr
     return done

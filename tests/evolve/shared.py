@@ -8,12 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.evolve import library
 from tests.lean import lean
 from tests.once import once
-from valve_plugin.cli import app
 from valve_plugin.paths import local_dir
 from valve_plugin.tasks.repository import prepare
 from valve_plugin.tasks.task_set import load
@@ -37,20 +35,15 @@ def toy() -> Path:
 
 @pytest.fixture(scope="session")
 def evolve(calc: Path, toy: Path) -> Evolve:
-    """Evolve a bank with the toy plugin and these variables, in this process, where litellm is loaded once."""
+    """Evolve a bank with the toy plugin and these variables."""
 
     def run(bank: Path, *arguments: str, check: bool = True, **env: str) -> library.Done:
         words = ["evolve", *library.TOY, str(calc), "--bank", str(bank), *arguments]
         path = os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")])
-        if "TOY_CLOCK" in env:  # takes effect when the plugin is imported, and for good
-            return library.valve(*words, check=check, PYTHONPATH=path, **env)
+        apart = "TOY_CLOCK" in env  # it takes effect when the plugin is imported, and for good
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(str(toy))
-            for name, value in {**env, "PYTHONPATH": path}.items():
-                patch.setenv(name, value)
-            done = CliRunner().invoke(app, words)
-        assert not check or done.exit_code == 0, done.output
-        return library.Done(words, done.exit_code, done.stdout, done.stderr)
+            return library.valve(*words, check=check, apart=apart, PYTHONPATH=path, **env)
 
     return run
 

@@ -56,7 +56,7 @@ def test_a_run_is_in_the_store_without_its_keys(
     monkeypatch.chdir(tmp_path)
     library.write(tmp_path / "calc", lean())
     asked = ("evolve", "calc", "--bank", tmp_path / "bank", *library.TOY, "-c", "tracker=mlflow", "--limit", "6")
-    library.valve(*asked, "-c", f"model_kwargs.api_key={KEY}")
+    library.valve(*asked, "-c", f"model_kwargs.api_key={KEY}", apart=True)
     from mlflow import MlflowClient
 
     store = BankStore.open(tmp_path / "bank")
@@ -83,7 +83,13 @@ def test_a_run_is_in_the_store_without_its_keys(
 
     (tmp_path / "file").write_text("")
     done = library.valve(
-        *asked, "--bank", tmp_path / "other", "--limit", "1", MLFLOW_TRACKING_URI=f"sqlite:///{tmp_path}/file/x.db"
+        *asked,
+        "--bank",
+        tmp_path / "other",
+        "--limit",
+        "1",
+        apart=True,
+        MLFLOW_TRACKING_URI=f"sqlite:///{tmp_path}/file/x.db",
     )
     assert done.stderr.count("no more is logged to MLflow") == 1
 

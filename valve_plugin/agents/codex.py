@@ -39,6 +39,7 @@ class Codex:
             f"model_providers.gateway={{{inline}}}",
             "allow_login_shell=false",
             'web_search="disabled"',
+            "analytics.enabled=false",  # its end would wait five seconds for a server that a sandbox cannot reach
         ]
         words = [str(program), "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
         words += [word for setting in settings for word in ("-c", setting)]
