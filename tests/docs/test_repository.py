@@ -49,3 +49,15 @@ def test_links_between_pages_lead_somewhere() -> None:
         if "://" not in match["target"] and not (page.parent / match["target"]).exists()
     ]
     assert not broken, "\n".join(broken)
+
+
+def test_the_start_page_names_every_page() -> None:
+    named = {match["target"] for match in LINK.finditer((ROOT / "docs/index.md").read_text("utf-8"))}
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert pages - named == {"index.md"}
+
+
+def test_the_readme_is_short() -> None:
+    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
+    assert len(lines) <= 120
+    assert max(map(len, lines)) <= 120
