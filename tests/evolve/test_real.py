@@ -20,7 +20,6 @@ from valve_plugin.cli import app
 from valve_plugin.codec import digest_bytes
 from valve_plugin.tasks.task_set import load
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = ("--simulate", "-c", "embedding=hashing", "-c", "rho=0.1")
 
 
@@ -72,21 +71,10 @@ def test_real_rollouts_give_the_same_ledger_for_any_number_of_workers(calc, tmp_
     panel = valve("panel", "run", "--current", "--bank", tmp_path / "7", *SMALL)
     outcomes = [line for line in panel.stdout.splitlines() if '"outcome"' in line]
     assert len(outcomes) == 4, "the task set is remembered"
-
-
-@pytest.mark.heavy
-@pytest.mark.timeout(1200)
-def test_a_small_evolution_on_a_real_library(tmp_path):
-    """The library's own source, bugs and tests, real agents, the scripted model."""
-    need("bwrap")
-    sizes = ("--panel-size", "2", "--rollouts", "1", "--limit", "1", "--workers", "2", "-c", "screen=0")
-    valve("evolve", EXAMPLES / "deepdiff", "--bank", tmp_path / "bank", *SMALL, *sizes)
-    assert verify(tmp_path / "bank") == []
-    attempts = BankStore.open(tmp_path / "bank").local.attempts()
-    assert sum(a.source == "evolve" for a in attempts) == 3
-    assert "resolved" in {a.outcome for a in attempts} <= {"resolved", "unresolved"}, "graded by its own tests"
+    attempts = BankStore.open(tmp_path / "7").local.attempts()
+    assert {a.outcome for a in attempts} == {"resolved", "unresolved"}
     page = tmp_path / "report.html"
-    valve("report", "--bank", tmp_path / "bank", "--out", page)
+    valve("report", "--bank", tmp_path / "7", "--out", page)
     with chromium() as browser:
         tab = check(browser, page, color_scheme="dark")
         assert "SIMULATION" in tab.locator("aside").inner_text()
