@@ -30,6 +30,28 @@ for n, name in enumerate(names):
     os.mkdir(folder); open(folder + b'/' + name, 'w').write('y')
 os.makedirs(b'tests/\xff'); open(b'tests/\xff/test_\xff.py', 'w').write('z')
 """
+# Processes so small that the kernel would rather kill those that watch over them, and 1.1 GiB that they hold.
+_HELD = (
+    "echo 0 >/proc/self/oom_score_adj; exec python3 - <<'END'"
+    + r"""
+import os, resource, shutil, socket
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 20_000), most))
+kept, size, full = [], 0, 790 << 20
+while size < full:
+    for one in (pair := socket.socketpair()):
+        one.setblocking(False)
+        one.set_inheritable(True)
+        try:
+            while size < full: size += one.send(b'x' * 65536)
+        except BlockingIOError: pass
+    kept += pair
+os.posix_spawn(shutil.which('sleep'), ['sleep', '50'], os.environ)
+for n in range(16):
+    os.posix_spawn(shutil.which('dd'), ['dd', 'if=/dev/zero', f'of=/dev/shm/{n}', 'bs=512', 'count=32000'], os.environ)
+os.execvp('sleep', ['sleep', '4'])
+END"""
+)
 # fmt: off
 MISCHIEF: dict[str, str] = {
     "working directory closed": "chmod 000 .",
@@ -92,6 +114,7 @@ MISCHIEF: dict[str, str] = {
         "import socket\nkept = []\nwhile True:\n for s in socket.socketpair():\n  s.setblocking(False)\n"
         "  kept.append(s)\n"
         "  try:\n   while True: s.send(b'x' * 65536)\n  except BlockingIOError: pass"),
+    "memory of nobody": _HELD,
     "all shared memory": "head -c 1G /dev/zero > /dev/shm/x",
     "a shell of its own": "exec bash -c 'exec -a bwrap sleep 0'",
     "submodule": "git init -q sub && cd sub && git commit -q --allow-empty -m x && cd .. && git add sub; true",

@@ -33,6 +33,7 @@ from valve_plugin.records import Context, Task
 from valve_plugin.rollouts.attempt import attempt
 from valve_plugin.sandbox import workspace as workspaces
 from valve_plugin.sandbox.bubblewrap import choose
+from valve_plugin.sandbox.cgroup import ControlGroup
 from valve_plugin.sandbox.container import Container, RunningContainer
 from valve_plugin.sandbox.engine import OWNER_LABEL, Engine, engine_problem, image_id, owner
 from valve_plugin.sandbox.scratch import scratch_folder
@@ -173,6 +174,17 @@ def test_system_calls_that_nobody_needs_are_closed(box: RunningContainer) -> Non
     assert box.run(["python", "-c", CLOSED], limits=ProcessLimits()).output == b"True\n3\n"
 
 
+def test_a_container_without_memory_is_no_error_of_the_host(workspace: Workspace) -> None:
+    """A command can make the kernel kill process 1, which ends the container."""
+    assert workspace.image
+    with Container(workspace.image).start(workspace, memory_bytes=1024 * MIB) as box:
+        for gone in (False, True):  # its control group is gone at some time
+            if gone:
+                box._group = ControlGroup(2**22)
+            assert box.run(MISCHIEF["memory of nobody"], limits=LIMITS).limit == "memory"
+            assert out(box, "echo still here") == "0 still here"
+
+
 def test_a_dead_engine_is_an_error_of_the_host(workspace: Workspace) -> None:
     assert workspace.image
     started = Container(workspace.image).start(workspace)
@@ -257,6 +269,7 @@ import sys
 import msgspec
 from valve_plugin.sandbox import workspace
 from valve_plugin.rollouts.attempt import attempt
+from valve_plugin.sandbox.cgroup import ControlGroup
 from valve_plugin.sandbox.container import Container
 from valve_plugin.sandbox.supervisor import ProcessLimits
 from valve_plugin.sandbox.engine import Image

@@ -116,7 +116,7 @@ class RunningContainer:
         self, engine: Engine, image: Image, workspace: Workspace, readonly: Mapping[Path, str], memory_bytes: int
     ) -> None:
         self.engine, self.image, self.workspace, self.readonly = engine, image, workspace, readonly
-        self.memory_bytes = memory_bytes
+        self.memory_bytes, self._oom = memory_bytes, workspace.root / "oom"
         self.id, self._lock = "", -1
         self._start()
 
@@ -137,6 +137,7 @@ class RunningContainer:
         limits, stdin = options.get("limits", ProcessLimits()), options.get("stdin", b"")
         folder = os.path.normpath(os.path.join(TESTBED, options.get("cwd", "")))
         before = self._group.usage()
+        self._oom.unlink(missing_ok=True)
         mark = secrets.token_hex(16)
         words = [f"{_OURS}/command", mark, str(limits.cpu_seconds)]
         words += [str(limits.memory_bytes // 1024), str(limits.file_bytes // 1024), str(OOM_SCORE)]
@@ -198,15 +199,18 @@ class RunningContainer:
     def _check(self, done: CommandResult, mark: bytes, before: Usage) -> CommandResult:
         """Return how a command ended, without the mark; see `run`."""
         clean = replace(done, output=done.output.removeprefix(mark))
-        gone = (done.limit or done.returncode) and not self._running()
-        if gone or not (done.limit or done.output.startswith(mark)):
+        # A command can hold memory that no process is charged for, so that the kernel kills process 1: no host's error.
+        # Its control group is soon gone then; the file is by podman's monitor.
+        killed = self._group.usage().killed > before.killed or self._oom.exists()
+        gone = (done.limit or done.returncode) and not killed and not self._running()
+        if gone or not (done.limit or killed or done.output.startswith(mark)):
             output = clean.output[-300:].decode("utf-8", "replace").strip()
             why = f"{self.engine.name} exec ended with {done.returncode}: {output}"
             raise SandboxError(_image_problem(self.engine, self.image) or why)  # a busy engine reports this late
-        if not done.limit and self._group.usage().killed > before.killed:
+        if killed and not done.limit:
             clean = replace(clean, limit="memory")
         # Killing the engine's client does not end processes inside; and a killed wrapper did not end them either.
-        if done.limit or done.returncode == 128 + signal.SIGKILL:
+        if done.limit or killed or done.returncode == 128 + signal.SIGKILL:
             self.stop()
             self._start()
         return clean
