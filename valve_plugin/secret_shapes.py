@@ -23,7 +23,7 @@ Span = tuple[int, int, str]
 Check = Callable[[str, "re.Match[str]"], bool]
 """Decides whether what a pattern found is a secret; gets the value and the match."""
 
-_HEX_PREFIXES = ("sk-", "SK")
+_HEX_PREFIXES = ("sk-", "SK", "fc-")
 """Short prefixes after which also small hex digits make a key."""
 _LONG_WORD = re.compile(r"(?<![A-Za-z0-9_.~-])[A-Za-z][A-Za-z0-9_.~-]{19,}")
 _NEW_PREFIX = re.compile(r"(?!diff|sha\d|md5|h1)(?:[a-z]{2,10}\d?[_-]){1,3}([A-Za-z0-9]{24,})\Z")
