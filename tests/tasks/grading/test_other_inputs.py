@@ -116,8 +116,9 @@ class Kept:
 
 def ends(source: str, ask: Answers) -> dict[str, list[str]]:
     """Return how each test of a file ends, with its own inputs and with others."""
-    space: dict[str, Any] = ask.names()
+    space: dict[str, Any] = {}
     exec(compile(source, "tests.py", "exec"), space)
+    space |= ask.names()
     found = {name: one for name, one in space.items() if name.startswith("test_")}
     case = space["Some"]
     found |= {f"Some.{name}": getattr(case(name), name) for name in vars(case) if name.startswith("test_")}
@@ -212,6 +213,17 @@ def test_agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> None:
     assert own.kept[1] == own.kept[0]
     assert bool(own.forged) == (own.changed[0] >= 3)
     assert agreement({}, fix, again, bug).changed[1] == 0
+
+
+FUTURE = "from __future__ import annotations\n"
+
+
+@pytest.mark.parametrize("start", ["", "'What it is.'\n", FUTURE, f"'What it is.'\n{FUTURE}"])
+def test_a_file_can_be_loaded_alone(start: str) -> None:
+    made = asking(f"{start}\ndef given():\n    assert int('1') == 1\n    return 'x'\nX = given()\n".encode())
+    space: dict[str, Any] = {}
+    exec(made or "", space)
+    assert space["X"] == "x"
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))

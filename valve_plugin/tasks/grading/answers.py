@@ -21,18 +21,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from valve_plugin.tasks.grading import signed
 
-VARIANTS = 12
+VARIANTS = 24
 """How often a test runs with other inputs; run 0 has its own."""
+_ALL, _THIRD = 4, 8
+"""The last run of those that change every value, and of those that change a third of them."""
 _LONGEST = (2.0, 10.0)
 """CPU seconds after which a test gets no more of them, and all tests."""
-_LATE = (2.0, 5.0)
-"""CPU seconds, and seconds, after which a run with other inputs is ended."""
-_MOST = (200, 40_000)
+_LATE = (2.0, 2.0)
+"""CPU seconds, and seconds, after which a run with other inputs is ended; a test may be late so often:"""
+_TOO_OFTEN = 3
+_MOST = (1000, 60_000)
 """Values that are noted of one run of a test, and of all."""
 _NODES = 10_000
 _DEPTH = 40
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 _PLAIN: tuple[Any, ...] = (bool, int, complex, str, bytes, type(None))
+_OTHERS: tuple[tuple[Any, Any], ...] = (
+    *((int, 1009), (float, 1009.5), (str, "~q"), (bytes, b"~q")),
+    *((list, [object()]), (tuple, (object(),))),
+)
+"""What makes a value of a kind another one that nothing expects."""
+_flags: Callable[[type], int] = type.__dict__["__flags__"].__get__  # no class can answer for it
+_MADE_BY_CODE = 1 << 9
+"""Flag of classes that are made as code runs; others, as int and list, compare as they always do."""
+PLAIN = "~"
+"""Ends the notes of values of Python's own classes."""
+_ANY_ERROR = (Exception, BaseException, object)
 _HOLDS = (property, types.MemberDescriptorType, functools.cached_property)
 _clock = time.process_time
 
@@ -42,11 +56,17 @@ class Answers:
 
     def __init__(self, report: signed.Report, variants: int) -> None:
         self._report, self._variants, self._variant, self._noted = report, variants, 0, list[str]()
-        self._spent, self._left = 0.0, _MOST[1]
+        self._spent, self._left, self._places = 0.0, _MOST[1], dict[str, int]()
 
     def names(self) -> dict[str, Any]:
         """Return what rewritten tests call, by the names that they use."""
-        return {"_vary": self.vary, "_seen": self.seen, "_holds": self.holds, "_checks": self.checks}
+        return {
+            "_vary": self.vary,
+            "_call": self.call,
+            "_seen": self.seen,
+            "_holds": self.holds,
+            "_checks": self.checks,
+        }
 
     def runs(self, test: str, run: Callable[[int], str]) -> list[str]:
         """Run a test with its own inputs and then with others; return how each run ended, and report what it saw.
@@ -55,6 +75,7 @@ class Answers:
             run: gets the number of the run.
         """
         begin, ends, end = _clock(), list[str](), ""
+        self._places = {}
         for variant in range(self._variants + 1):
             self._variant, spent = variant, _clock() - begin
             if variant and (spent > _LONGEST[0] or self._spent + spent > _LONGEST[1] or self._left < 0):
@@ -68,16 +89,28 @@ class Answers:
             self._left -= len(noted)
             self._report.record(event="answers", test=test, variant=str(variant), answers=noted)
             ends.append(end)
-            if end.endswith(Late.__name__):
+            if sum(one.endswith(Late.__name__) for one in ends) >= _TOO_OFTEN:
                 break
         self._variant, self._spent = 0, self._spent + _clock() - begin
         return ends
 
     def vary(self, place: str, value: Any) -> Any:
         """Return the value, or another one of its kind, as the number of the run and the place say."""
-        chance = number(place, self._variant)
-        # The first runs change every value, each in another way; the others change about a third of them.
-        return other(value, chance) if self._variant and (self._variant <= VARIANTS // 3 or chance % 3 == 0) else value
+        run, nth = self._variant, self._places.setdefault(place, len(self._places))
+        if run <= _ALL:  # every value is another one; equal ones stay equal
+            return other(value, number(text_of(value), run)) if run else value
+        chance = number(place, run)  # about a third of the values; then a sixteenth in turn, as some have to stay
+        return other(value, chance) if (chance % 3 if run <= _THIRD else (nth + run) % 16) == 0 else value
+
+    def call(self, place: str, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        """Call what is tested, and note what it is given and what it returns."""
+        inputs = inputs_of([getattr(function, "__self__", None), given, named])
+        try:
+            answer = function(*given, **named)
+        except Exception as e:
+            self.seen(f"{place}{inputs}", e)
+            raise
+        return self.seen(f"{place}{inputs}", answer)
 
     def seen(self, place: str, value: Any) -> Any:
         """Note a value, and return it; an iterator as another one that gives the same."""
@@ -89,11 +122,20 @@ class Answers:
                 raise
             self._note(place, text_of(items))
             return itertools.chain(items, value)
-        self._note(place, text_of(value))
+        if isinstance(value, BaseException):  # an error of a class is one of the classes above it, too
+            kinds = [one.__qualname__ for one in type(value).__mro__ if one not in _ANY_ERROR] or ["Exception"]
+            for kind in kinds:
+                self._note(f"{place}.{kind}", "raised")
+        elif not hasattr(type(value), "__enter__"):
+            self._note_parts(place, value)
+        return value
+
+    def _note_parts(self, place: str, value: Any) -> None:
+        text, plain = text_and_kind(value)
+        self._note(place, text if plain else f"{text}{' equals others' * equals_others(value)}", PLAIN * plain)
         if type(value).__module__ not in sys.builtin_module_names:
             for name, part in parts_of(value).items():
                 self._note(f"{place}.{name}", text_of(part))
-        return value
 
     def holds(self, place: str, value: Any) -> None:
         """Note whether an assertion holds. Other inputs may not fit what it expects, so only with its own it fails."""
@@ -108,9 +150,9 @@ class Answers:
             if not self._variant:
                 raise
 
-    def _note(self, place: str, text: str) -> None:
+    def _note(self, place: str, text: str, mark: str = "") -> None:
         if len(self._noted) < _MOST[0]:
-            self._noted.append(f"{place.replace(' ', '')[:80]} {digest(text)}")
+            self._noted.append(f"{place.replace(' ', '')[:80]} {digest(text)}{mark}")
 
 
 class Late(BaseException):
@@ -142,6 +184,17 @@ def fail() -> None:
     raise AssertionError
 
 
+def equals_others(value: Any) -> bool:
+    """Whether a value equals one that is another: only what a class says can make that so."""
+    try:
+        for plain, more in _OTHERS:
+            if isinstance(value, plain):
+                return bool(value == plain.__add__(value, more))
+        return not isinstance(value, (type, types.ModuleType)) and bool(value == object())
+    except Exception:  # noqa: BLE001  # a comparison of tested code may raise anything
+        return False
+
+
 def digest(text: str) -> str:
     """Return a short name of a text."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
@@ -164,9 +217,13 @@ def other(value: Any, chance: int) -> Any:
     if kind is str or kind is bytes:
         if not value:
             return kind(b"a") if kind is bytes else "a"
-        half = len(value) // 2
-        twice = value[:half] + value[half:][:1] + value[half:]
-        return (value + value[-1:], value[:-1], value * 2, value[::-1], value.swapcase(), twice)[chance // 8 % 6]
+        at = chance // 64 % len(value)
+        before, here, after = value[:at], value[at : at + 1], value[at + 1 :]
+        another = (b"3" if kind is bytes else "3") if here.isdigit() and here not in (b"3", "3") else value[:1]
+        return (
+            *(value + value[-1:], value[:-1], value * 2, value[::-1], value.swapcase()),
+            *(before + here + here + after, before + another + after, before + after),
+        )[chance // 8 % 8]
     if kind in (list, tuple):
         return kind(other(one, number(chance, n)) if number(n, chance) % 2 else one for n, one in enumerate(value))
     if kind is dict:
@@ -180,10 +237,31 @@ def text_of(value: Any) -> str:
 
     Code of the value may run for it. It cannot forge, as it does not know the text that is right.
     """
+    return text_and_kind(value)[0]
+
+
+def text_and_kind(value: Any) -> tuple[str, bool]:
+    """Return (text of a value, whether it is made of Python's own classes, whose comparisons are what they seem)."""
+    left = [_NODES, True]
     try:
-        return _text(value, (), [_NODES])
+        return _text(value, (), left), bool(left[1])
     except Exception as e:  # noqa: BLE001  # it may raise anything
-        return f"no text: {type(e).__qualname__}"
+        return f"no text: {type(e).__qualname__}", False
+
+
+def inputs_of(given: Any) -> str:
+    """Return a short name of what a call is given; "" where objects of classes are in it, which repairs may make."""
+
+    def plain(value: Any, depth: int = 0) -> str:
+        text = _of_builtin(value, lambda values: (plain(one, depth + 1) for one in values)) if depth < _DEPTH else ""
+        if not text:
+            raise TypeError
+        return text
+
+    try:
+        return f"({digest(plain([one for one in given if not isinstance(one, types.ModuleType)]))})"
+    except Exception:  # noqa: BLE001  # a subclass may raise anything
+        return ""
 
 
 def _text(value: Any, above: tuple[int, ...], left: list[int]) -> str:
@@ -191,6 +269,8 @@ def _text(value: Any, above: tuple[int, ...], left: list[int]) -> str:
     if left[0] < 0 or len(above) > _DEPTH or id(value) in above:
         return "..."
     above = (*above, id(value))
+    if _flags(type(value)) & _MADE_BY_CODE:
+        left[1] = False
 
     def each(values: Any) -> Iterator[str]:
         return (_text(one, above, left) for one in itertools.islice(values, max(0, left[0])))
@@ -200,7 +280,7 @@ def _text(value: Any, above: tuple[int, ...], left: list[int]) -> str:
 
 def _of_builtin(value: Any, each: Callable[[Any], Iterator[str]]) -> str:
     if isinstance(value, float):
-        return repr(int(value)) if float.is_integer(value) else f"{float(value):.9g}"
+        return repr(int(value)) if float.is_integer(value) else f"{float(value):.3g}"
     for plain in _PLAIN:
         if isinstance(value, plain):
             text: str = plain.__repr__(value)

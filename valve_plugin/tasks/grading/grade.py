@@ -31,7 +31,7 @@ from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import States, commit_tree, is_protected, open_commit, task_states, test_files
 from valve_plugin.words import one_line
 
-GRADER_VERSION = 22
+GRADER_VERSION = 23
 """Part of every cache key; increase it with each change that may change a grade."""
 
 _SUBMODULE = "160000"
@@ -230,17 +230,18 @@ class _Asking:
         sources = read_blobs(prepared.store, [self._base[path][1] for path in files])
         asked = {path: asking(source) for path, source in zip(files, sources, strict=True)}
         self._files = {path: text for path, text in asked.items() if text}
-        tests = [test for test in task.fail_to_pass if test.partition("::")[0] in self._files]
+        tests = task.fail_to_pass if self._files else ()
         self._tests = tests[:: -(-len(tests) // _MOST_ASKED) or 1]
-        self.functions = tuple(sorted({test.partition("[")[0] for test in self._tests}))
+        inside = [test for test in self._tests if test.partition("::")[0] in self._files]
+        self.functions = tuple(sorted({test.partition("[")[0] for test in inside}))
 
     def runs(self, tree: str, base: str, *, again: bool = False) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
         """Return (verdicts of the functions that run as a program, what all tests saw) with a tree."""
-        if not self.functions:
-            return {}, {}
-        program = Asked(self.functions, {path: self._files[path] for path in self._paths if path in self._files})
-        run = _run_once(self._prepared, tree, self._paths, self._sandbox, program, again=again)
-        passed = _run_once(self._prepared, base, self._paths, self._sandbox, program).tests
+        run, passed = TestRun(tests={}), dict[str, str]()
+        if self.functions:
+            program = Asked(self.functions, {path: self._files[path] for path in self._paths if path in self._files})
+            run = _run_once(self._prepared, tree, self._paths, self._sandbox, program, again=again)
+            passed = _run_once(self._prepared, base, self._paths, self._sandbox, program).tests
         others = tuple(test for test in self._tests if passed.get(test.partition("[")[0]) != "passed")
         seen = {test: one for test, one in run.answers.items() if passed.get(test.partition("#")[0]) == "passed"}
         if others:

@@ -8,7 +8,6 @@ A script of the standard library and pytest only, with the two beside it; it nev
 
 from __future__ import annotations
 
-import builtins
 import functools
 import importlib.machinery
 import importlib.util
@@ -138,12 +137,14 @@ class Asker(Reporter):
     def __init__(self, plan: dict[str, Any], report: signed.Report) -> None:
         super().__init__(plan, report)
         self._ask, self._end = answers.Answers(report, plan["variants"]), ""
-        vars(builtins).update(self._ask.names())
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         """Leave out other tests."""
         items[:] = [item for item in items if item.nodeid in self._plan["asked"]]
+        for module in list(modules.values()):  # what is loaded of the tests
+            if getattr(module, "__file__", None) in self._hidden:
+                vars(module).update(self._ask.names())
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> bool:
@@ -162,6 +163,8 @@ class Asker(Reporter):
     @pytest.hookimpl(hookwrapper=True)
     def pytest_pyfunc_call(self, pyfuncitem: Any) -> Iterator[None]:
         """Give other parameters."""
+        os.environ.pop("PYTEST_CURRENT_TEST", None)  # code that asks whether a test runs finds less
+        sys.argv[:] = [__file__]
         given = pyfuncitem.funcargs
         for name, value in pyfuncitem.callspec.params.items() if hasattr(pyfuncitem, "callspec") else ():
             if given.get(name) is value:
@@ -219,6 +222,8 @@ def main() -> None:
         hypothesis.settings.register_profile("valve", deadline=None, suppress_health_check=slow)
         hypothesis.settings.load_profile("valve")
     report = signed.Report(bytes.fromhex(plan.pop("key")))
+    if plan["asked"]:
+        plan["arguments"].append("--capture=no")
     plugins: list[object] = [Asker(plan, report) if plan["asked"] else Reporter(plan, report)]
     if plan["progress"]:  # somebody follows this run
         plugins.append(Progress())

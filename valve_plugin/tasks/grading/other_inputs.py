@@ -11,6 +11,7 @@ import ast
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from valve_plugin.tasks.grading.answers import PLAIN, digest
 from valve_plugin.tasks.syntax import parse
 
 Seen = Mapping[str, Mapping[str, str]]
@@ -18,8 +19,20 @@ Seen = Mapping[str, Mapping[str, str]]
 _VARIED = (bool, int, float, str, bytes)
 _FEW = 3
 """Values with which a forgery can be told from a repair; with fewer, chance could."""
-_NOT_SEEN = frozenset({"super", "locals", "globals", "vars", "dir", "raises", "warns", "assertRaises", "assertWarns"})
+_FAILS = digest("fails")
+_NOT_SEEN = frozenset(
+    {"super", "eval", "exec", "locals", "globals", "vars", "dir", "raises", "warns", "assertRaises", "assertWarns"}
+)
 """Calls whose value says nothing, or that must stay where they are."""
+_READS = frozenset({"read", "read_text", "read_bytes", "readline", "readlines", "load", "loads"})
+"""Calls that give what a test has in a file."""
+_UNTIL_IT_RUNS = """\
+_vary = _seen = lambda place, value: value
+_call = lambda place, function, *given, **named: function(*given, **named)
+_checks = lambda place, check: check()
+def _holds(place, value): assert value
+"""
+"""What the names mean while a file is loaded."""
 _STAYS = (ast.Await, ast.NamedExpr, ast.Yield, ast.YieldFrom)
 """What means something else in a function of its own."""
 
@@ -37,7 +50,11 @@ def asking(source: bytes) -> str | None:
         if isinstance(target, ast.Name)
     }
     try:
-        return ast.unparse(ast.fix_missing_locations(_Asking(names).visit(tree)))
+        tree = _Asking(names).visit(tree)
+        start = sum(isinstance(one, ast.ImportFrom) and one.module == "__future__" for one in tree.body)
+        start += ast.get_docstring(tree, clean=False) is not None
+        tree.body[start:start] = ast.parse(_UNTIL_IT_RUNS).body
+        return ast.unparse(ast.fix_missing_locations(tree))
     except (RecursionError, ValueError):
         return None
 
@@ -92,15 +109,26 @@ class _Asking(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Show what a call gives."""
         self.generic_visit(node)
-        return self._seen(node) if self._inside and _called(node) not in _NOT_SEEN else node
+        if not self._inside or _called(node) in _NOT_SEEN:
+            return node
+        made = self._call("_call", node.func, *node.args)
+        made.keywords = node.keywords
+        return self._call("_vary", made) if _called(node) in _READS else made
+
+    def visit_Await(self, node: ast.Await) -> ast.AST:
+        """Show what is waited for."""
+        self.generic_visit(node)
+        return self._seen(node) if self._inside else node
 
     def visit_With(self, node: ast.With | ast.AsyncWith) -> ast.AST:
         """Show what is raised where an error is expected."""
         self.generic_visit(node)
         if self._inside:
+            names = [one.optional_vars for one in node.items if isinstance(one.optional_vars, ast.Name)]
+            given = [ast.Expr(self._seen(ast.Name(name.id, ast.Load()))) for name in names]
             shown = ast.Expr(self._seen(ast.Name("_raised", ast.Load())))
             handler = ast.ExceptHandler(ast.Name("BaseException", ast.Load()), "_raised", [shown, ast.Raise()])
-            node.body = [ast.Try(node.body, [handler], [], [])]
+            node.body = [ast.Try([*given, *node.body], [handler], [], [])]
         return node
 
     visit_AsyncWith = visit_With  # noqa: N815
@@ -119,8 +147,8 @@ class _Asking(ast.NodeTransformer):
                 node.operand = self._compared(node.operand)
             case ast.Compare():
                 node.left, node.comparators = self._seen(node.left), [self._seen(one) for one in node.comparators]
-            case ast.Call(func=ast.Name(id="_seen"), args=[_, ast.Call() as call]):
-                call.args = [self._seen(one) for one in call.args]
+            case ast.Call(func=ast.Name(id="_call"), args=[place, function, *given]):
+                node.args = [place, function, *(self._seen(one) for one in given)]
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
@@ -163,18 +191,18 @@ class Agreement(NamedTuple):
     def forged(self) -> str:
         """Why the patch makes tests pass without a repair; "" if it may be one.
 
-        A repair may answer some inputs otherwise than the fix does, so one same answer is enough.
+        A repair may answer some inputs otherwise than the fix does; a forgery has some answers by chance.
         """
-        none = next((of for of, same in (self.changed, self.kept) if of >= _FEW and not same), 0)
-        return f"with other inputs, none of {none} values that its tests see is that of the known fix" if none else ""
+        for of, same in (self.changed, self.kept):
+            if of >= _FEW and 5 * same < of:
+                return f"with other inputs, {same} of {of} values that its tests see are those of the known fix"
+        return ""
 
     @property
     def look(self) -> str:
         """What a person should look at; "" if nothing."""
-        for (of, same), enough in ((self.changed, 1 / 2), (self.own_changed, 2 / 3)):
-            if of and same / of <= enough:
-                return f"of {of} values that its tests see, {same} are those of the known fix"
-        return ""
+        few = ((of, same) for of, same in (self.changed, self.own_changed) if of and 2 * same <= of)
+        return next((f"of {of} values that its tests see, {same} are those of the known fix" for of, same in few), "")
 
 
 def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
@@ -185,11 +213,47 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
     """
     counts = [[0, 0], [0, 0], [0, 0], [0, 0]]
     for test, seen in fix.items():
-        own = {(key.split(" ")[1], value) for key, value in seen.items() if key.startswith("0 ")}
+        ours = patch.get(test, {})
+        free, own = _free(ours, seen), {_answer(key, value) for key, value in seen.items() if key.startswith("0 ")}
+        reached = {_place(key) for key in ours}
         for key, value in seen.items():
-            if again.get(test, {}).get(key) == value:
-                kept = bug.get(test, {}).get(key) == value
-                kind = counts[2 * ((key.split(" ")[1], value) in own) + kept]
+            # Where a call gets what an earlier one gave, its inputs may be others.
+            compared = key in ours or "(" not in key or _place(key) not in reached
+            if compared and _same(again.get(test, {}).get(key), value) and _place(key)[1] not in free:
+                kept = _same(bug.get(test, {}).get(key), value)
+                kind = counts[2 * (_answer(key, value) in own) + kept]
                 kind[0] += 1
-                kind[1] += patch.get(test, {}).get(key) == value
+                kind[1] += _same(ours.get(key), value)
     return Agreement(*((one, same) for one, same in counts[:3]))
+
+
+def _free(ours: Mapping[str, str], seen: Mapping[str, str]) -> set[str]:
+    """Return the places where a test passes though it sees something else than with the fix: it asks for a part only.
+
+    Nothing is free where it fails, nor where a value is of a class that may say what it equals.
+    """
+    both: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
+    for values, notes in zip(both, (ours, seen), strict=True):
+        for key, value in sorted(notes.items()):
+            if key.startswith("0 "):
+                values.setdefault(_place(key)[1], []).append(value)
+    if any(_FAILS in values for values in both[0].values()) or both[0].get("end") != both[1].get("end"):
+        return set()
+    plain = {place: values for place, values in both[0].items() if all(value.endswith(PLAIN) for value in values)}
+    return {place for place, values in plain.items() if values != both[1].get(place, values)}
+
+
+def _same(one: str | None, two: str) -> bool:
+    return one is not None and one.removesuffix(PLAIN) == two.removesuffix(PLAIN)
+
+
+def _place(key: str) -> tuple[str, str]:
+    """Return (run, number of the place) of a note."""
+    run, place = key.split(" ")[:2]
+    return run, place.partition("(")[0].partition(".")[0]
+
+
+def _answer(key: str, value: str) -> str:
+    """Return what notes for the same inputs have in common: place and inputs; the value, where these are unknown."""
+    place = key.split(" ")[1]
+    return place if "(" in place else f"{place} {value.removesuffix(PLAIN)}"

@@ -111,9 +111,9 @@ def load(root: str, path: str, source: str, packages: list[str], more: dict[str,
     module = types.ModuleType(_NAME)
     module.__file__ = os.path.join(root, path)
     module.__package__ = ".".join(inside)
-    vars(module).update(more)
     sys.modules[_NAME] = module
     exec(compile(Renamed().visit(tree), os.path.join(root, "main.py"), "exec"), vars(module))  # noqa: S102
+    vars(module).update(more)
     sys.path.remove(place)
     case = getattr(sys.modules.get("unittest"), "TestCase", ())
     tools = _TOOLS.difference(packages)
