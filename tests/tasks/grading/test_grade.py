@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from tests import calc
 from tests.tools import need_module, put
+from valve_plugin import codec
 from valve_plugin.config import Settings
 from valve_plugin.paths import data_dir
 from valve_plugin.records import Task
@@ -339,6 +340,26 @@ def test_a_death_from_outside_is_nobodys_failure(calc_task: Calc, unsafe: Settin
         result = grade(*calc_task, patch, unsafe)
     if number == 1:
         assert (result.outcome, result.reason) == ("resolved", "")
+
+
+@pytest.mark.parametrize("code", ["kill -9 $PPID", pytest.param("exit 137", marks=pytest.mark.heavy)])
+def test_a_patch_that_ends_its_own_tests_is_not_errored(calc_task: Calc, unsafe: Settings, code: str) -> None:
+    ends = "os._exit(137)" if code == "exit 137" else f"subprocess.run(['sh', '-c', {code!r}])"
+    source = calc.OPS.replace("def add", f"import os, subprocess\n\n\ndef add(a, b):\n    {ends}\n\n\ndef other", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grading, "inspect_patch", lambda *_: [])
+        result = grade(*calc_task, calc.change(calc.BUGGY, source), unsafe)
+    assert (result.outcome, result.reason) == ("unresolved", "its processes ended the test run by a signal")
+
+
+def test_names_that_no_file_or_record_can_have(calc_task: Calc, unsafe: Settings) -> None:
+    new = "diff --git a/{0} b/{0}\nnew file mode 100644\n--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+x = 1\n"
+    fix = calc.change(calc.BUGGY, calc.OPS)
+    result = grade(*calc_task, fix + new.format(f"calc/{'x' * 300}.py"), unsafe)
+    assert (result.outcome, result.reason) == ("unresolved", "the patch does not apply")
+    result = grade(*calc_task, fix + new.format('"tests/\\377.py"').replace('a/"', '"a/').replace('b/"', '"b/'), unsafe)
+    assert result.outcome == "resolved"
+    assert codec.decode(codec.canonical(result), Grade, where="grade") == result
 
 
 def test_a_fix_that_does_not_resolve_is_told_with_test_cause_and_cure(tmp_path: Path, unsafe: Settings) -> None:

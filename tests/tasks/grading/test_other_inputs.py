@@ -201,13 +201,13 @@ some_seen = st.dictionaries(
 @given(some_seen, some_seen, some_seen, some_seen)
 def test_agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> None:
     found = agreement(patch, fix, again, bug)
-    assert all(0 <= same <= of for of, same in found)
-    assert sum(of for of, _ in found) <= sum(
+    assert all(0 <= same <= of for of, same in found[:3])
+    assert sum(of for of, _ in found[:3]) <= sum(
         again.get(test, {}).get(key) == value for test, one in fix.items() for key, value in one.items()
     ), "what varies does not count"
     assert not agreement(fix, fix, again, bug).forged
     assert not agreement(fix, fix, again, bug).look
-    assert all(of == same for of, same in agreement(fix, fix, again, bug))
+    assert all(of == same for of, same in agreement(fix, fix, again, bug)[:3])
     own = agreement(bug, fix, again, bug)
     assert (own.changed[1], own.own_changed[1]) == (0, 0)
     assert own.kept[1] == own.kept[0]

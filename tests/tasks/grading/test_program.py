@@ -145,7 +145,7 @@ def look():
         "import": held,
         "modules": any(name.startswith(("pytest", "_pytest", "unittest")) for name in sys.modules),
         "environment": any("TEST" in name for name in os.environ),
-        "arguments": any("test" in one for one in sys.argv),
+        "arguments": any("test" in os.path.basename(one) for one in sys.argv),
         "stack": any("test" in name for name in names),
         "streams": sys.stdout is not sys.__stdout__,
         "handlers": logging.getLogger().handlers,

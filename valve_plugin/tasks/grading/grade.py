@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from shutil import disk_usage
 
 from msgspec import field
@@ -35,12 +36,14 @@ GRADER_VERSION = 23
 """Part of every cache key; increase it with each change that may change a grade."""
 
 _SUBMODULE = "160000"
+_ASKED_SECONDS = 120
 _MOST_ASKED = 40  # tests that run with other inputs
 CURE = (
     "Add what its tests need to the environment (`--with PACKAGE` where the set is made), or leave its row out; "
     "`valve tasks verify` shows each task"
 )
 _MOST_LINES = 5  # of suspicious lines in a reason
+_LONGEST_NAME = 255  # bytes
 _LEAST_FREE = 32 << 20  # bytes; with less, tests may fail for lack of room
 
 PASSING = frozenset({"passed", "xfailed"})
@@ -51,6 +54,10 @@ MOST_FAILED = 10
 _VALUE = re.compile(
     r"""[bruf]{0,2}(?:'[^']*'|"[^"]*")|\[.*\]|\{.*\}|\(.*\)|<.*>|-?\b\d[\w.]*|\b(?:True|False|None)\b""", re.IGNORECASE
 )
+
+
+class KilledError(InfrastructureError):
+    """Each try to run the tests was ended by a signal that mostly comes from outside."""
 
 
 class Grade(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,8 +119,20 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
         if look:
             found = replace(found, reason=f"{LOOK_AT} {look}")
     except (InfrastructureError, SandboxError, OSError) as e:
+        if isinstance(e, KilledError) and _survives(prepared, task, sandbox):
+            why = "its processes ended the test run by a signal"
+            return Grade(outcome="unresolved", reason=why, dropped_paths=dropped)
         return Grade(outcome="errored", reason=f"{type(e).__name__}: {e}")
     return replace(found, dropped_paths=dropped)
+
+
+def _survives(prepared: PreparedRepository, task: Task, sandbox: Sandbox) -> bool:
+    """Whether the tests run to their end on the untouched source, now: then what ended them is of the patch."""
+    try:
+        _run_again(prepared, prepared.base, test_files(task.fail_to_pass), sandbox, None)
+    except (InfrastructureError, SandboxError, OSError):
+        return False
+    return True
 
 
 def effective_tree(prepared: PreparedRepository, states: States, patch: str) -> tuple[str | None, tuple[str, ...]]:
@@ -132,12 +151,14 @@ def effective_tree(prepared: PreparedRepository, states: States, patch: str) -> 
             read_tree(prepared.store, t) for t in (patched_tree, states.tip, states.bug, prepared.base)
         )
         changed = {p for p in patched.keys() | tip.keys() if patched.get(p) != tip.get(p)}
+        if any(len(os.fsencode(part)) > _LONGEST_NAME for p in changed for part in p.split("/")):
+            return None, ()  # no file can have such a name
         final = {p: e for p, e in patched.items() if not is_protected(p, roots)}
         final |= {p: e for p, e in bug.items() if is_protected(p, roots)}
         strays = stray_scripts(bug | base, final, partial(read_blobs, prepared.store))
         final = {p: e for p, e in final.items() if p not in strays}
         dropped = sorted(p for p in changed if p in strays or is_protected(p, roots))
-        return write_tree(prepared.store, final, index), tuple(dropped)
+        return write_tree(prepared.store, final, index), tuple(map(_valid, dropped))
 
 
 def _trees(prepared: PreparedRepository, bug: str, tree: str) -> tuple[Tree, Tree, Tree, Reader]:
@@ -224,9 +245,13 @@ class _Asking:
     def __init__(self, prepared: PreparedRepository, task: Task, bug: str, base: str, sandbox: Sandbox) -> None:
         self._prepared, self._sandbox, self._paths = prepared, sandbox, test_files(task.fail_to_pass)
         reasons = _run_once(prepared, bug, self._paths, sandbox).reasons
-        lines = {reasons[test].line.rpartition(":")[0] for test in task.fail_to_pass if test in reasons}
+        places = {test: reasons[test].line.rpartition(":")[0] for test in task.fail_to_pass if test in reasons}
+        lines = set(places.values())
+        self._elsewhere = {test for test, path in places.items() if path != test.partition("::")[0]}
         self._base = read_tree(prepared.store, base)
-        files = [path for path in sorted({*self._paths, *lines}) if path in self._base and path.endswith(".py")]
+        around = {str(folder / "conftest.py") for path in self._paths for folder in PurePosixPath(path).parents}
+        used = sorted({*self._paths, *lines, *around})
+        files = [path for path in used if path in self._base and path.endswith(".py")]
         sources = read_blobs(prepared.store, [self._base[path][1] for path in files])
         asked = {path: asking(source) for path, source in zip(files, sources, strict=True)}
         self._files = {path: text for path, text in asked.items() if text}
@@ -242,7 +267,9 @@ class _Asking:
             program = Asked(self.functions, {path: self._files[path] for path in self._paths if path in self._files})
             run = _run_once(self._prepared, tree, self._paths, self._sandbox, program, again=again)
             passed = _run_once(self._prepared, base, self._paths, self._sandbox, program).tests
-        others = tuple(test for test in self._tests if passed.get(test.partition("[")[0]) != "passed")
+        others = tuple(
+            test for test in self._tests if test in self._elsewhere or passed.get(test.partition("[")[0]) != "passed"
+        )
         seen = {test: one for test, one in run.answers.items() if passed.get(test.partition("#")[0]) == "passed"}
         if others:
             entries = read_tree(self._prepared.store, tree)
@@ -340,7 +367,8 @@ def _run_again(
     Raises:
         InfrastructureError: signals from outside ended each try, or the disk is full.
     """
-    limits = ProcessLimits(cpu_seconds=prepared.repository.cpu_seconds)
+    wall = _ASKED_SECONDS if asked else ProcessLimits.wall_seconds
+    limits = ProcessLimits(cpu_seconds=prepared.repository.cpu_seconds, wall_seconds=wall)
     for alone in (False, True, True):
         try:
             with _turn(alone), open_commit(prepared, commit) as workspace:
@@ -350,9 +378,9 @@ def _run_again(
             return TestRun(tests={}, trouble=one_line(str(e)))
         if free < _LEAST_FREE:
             raise InfrastructureError(f"{data_dir()}: {free:,} bytes are free; tests need {_LEAST_FREE:,}: make room")
-        if not (run.timed_out or run.died_of_signal) or (alone and not run.killed):
+        if asked or not (run.timed_out or run.died_of_signal) or (alone and not run.killed):
             return run
-    raise InfrastructureError(f"the tests were killed from outside, {run.trouble}; is the machine out of memory?")
+    raise KilledError(f"the tests were killed from outside, {run.trouble}; is the machine out of memory?")
 
 
 @contextmanager

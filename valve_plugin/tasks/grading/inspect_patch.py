@@ -49,14 +49,15 @@ _NAMES = {name for kind in _INSIDE for name in dir(kind)} - _ORDINARY | _words("
 """Names that reach the inside of the interpreter, run text as code, or are what a test framework looks for."""
 _BUILTINS = _words("exec eval compile globals locals breakpoint")
 _MODULES = _words("""
-    gc ctypes _ctypes cffi mmap marshal builtins signal _thread bdb pdb trace profile cProfile dis hypothesis
+    runpy zipimport codeop gc ctypes _ctypes cffi mmap marshal builtins signal _thread bdb pdb trace profile cProfile
+    dis hypothesis
     importlib.machinery importlib.abc sys.monitoring sys.modules inspect.stack inspect.trace inspect.getsource linecache
     pickle.loads pickle.load pkgutil.iter_modules pkgutil.walk_packages
     os.kill os.killpg os.abort os._exit os.fork pluggy _pytest py nose dill cloudpickle psutil greenlet""")
 _FOR_TESTS = re.compile(r"(?:^|\.)(?:_?(?:py|unit|doc|async)?test|\w*mock\b)")
 """Names of test frameworks, and of what libraries have for tests, as in `numpy.testing`."""
 _TEST_MODULE = re.compile(r"tests?|conftest|test_\w+|\w+_test")
-_IN_TEXT = re.compile(r"pytest|PYTEST|unittest|conftest|/proc/|(?:^|[/\\])tests?[/\\]|^tests?$|test_\w*\.py|_test\.py$")
+_IN_TEXT = re.compile(r"pytest|PYTEST|unittest|conftest|/proc/|(?:^|[/\\])tests?[/\\]|test_\w*\.py|_test\.py$")
 """Text that names tests, their framework or the process's own files."""
 _LONGEST_WORDS = 200
 """In longer texts, which are prose, single words count for nothing."""
@@ -67,7 +68,7 @@ _BINARY = (b"\x7fELF", b"MZ", b"PK\x03\x04")
 _LOADED = (".so", ".pyd", ".dll", ".dylib", ".pyc", ".pyo", ".pth", ".egg", ".egg-link", ".whl", ".pyz", ".pdbrc")
 """Ends of files that Python, or its start, loads as code."""
 _IMPORTS = re.compile(rb"\b(?:from|import)\b[^\n(]*(?:\([^)]*)?")
-_NAMED = rb"['\"](?:[\w./]*[./])?%s(?:\.py)?['\"]"
+_NAMED = re.compile(rb"['\"](?:[^'\"\n]*[./])?([^'\"./\n]+?)(?:\.py)?(?=['\"])")
 """How a module is named in a text."""
 _METADATA = (".dist-info", ".egg-info", "__pycache__")
 _LOOKED_FOR = frozenset(
@@ -222,18 +223,23 @@ def stray_scripts(before: Tree, after: Tree, read: Reader) -> set[str]:
     found = {path for path, place in new.items() if str(place.parent) not in folders}
     found = {path for path in found if str(new[path].with_name("__init__.py")) not in after}
     paths = [path for path in after if path.endswith(_SOURCE)] if found else []
-    sources = dict(zip(paths, read([after[path][1] for path in paths]), strict=True))
-    imports = {path: b"\n".join(_IMPORTS.findall(source)) for path, source in sources.items()}
-    names = {path: re.escape(new[path].stem.encode("utf-8", "surrogateescape")) for path in found}
-    while loaded := {
-        path
-        for path, name in names.items()
-        if path in found
-        for other in sources.keys() - found
-        if re.search(rb"\b%s\b" % name, imports[other]) or re.search(_NAMED % name, sources[other])
-    }:
+    named = {path: _names(source) for path, source in zip(paths, read([after[path][1] for path in paths]), strict=True)}
+    stems: dict[bytes, set[str]] = {}
+    for path in found:
+        stems.setdefault(new[path].stem.encode("utf-8", "surrogateescape"), set()).add(path)
+    left = [path for path in paths if path not in found]
+    while left:
+        loaded = {path for name in named[left.pop()] for path in stems.pop(name, ())}
         found -= loaded
+        left += loaded
     return found
+
+
+def _names(source: bytes) -> set[bytes]:
+    """Return the names that a file imports, and the last parts of those that it has as texts."""
+    return {word for text in _IMPORTS.findall(source) for word in re.findall(rb"\w+", text)} | set(
+        _NAMED.findall(source)
+    )
 
 
 def _file_kinds(path: str, mode: str, new: bytes, states: Sequence[bytes]) -> Iterator[Suspicion]:

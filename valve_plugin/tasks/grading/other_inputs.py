@@ -33,6 +33,8 @@ _checks = lambda place, check: check()
 def _holds(place, value): assert value
 """
 """What the names mean while a file is loaded."""
+_WAITS = frozenset({"sleep", "wait", "wait_for"})
+"""Calls that are left as they are, as others would wait for long."""
 _STAYS = (ast.Await, ast.NamedExpr, ast.Yield, ast.YieldFrom)
 """What means something else in a function of its own."""
 
@@ -108,6 +110,8 @@ class _Asking(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Show what a call gives."""
+        if _called(node) in _WAITS:
+            return node
         self.generic_visit(node)
         if not self._inside or _called(node) in _NOT_SEEN:
             return node
@@ -186,6 +190,8 @@ class Agreement(NamedTuple):
     """Answers to other inputs only, and the bug gives the same."""
     own_changed: tuple[int, int]
     """Answers that a test gets to its own inputs, too, and the bug gives others."""
+    too_slow: int = 0
+    """Tests that get other inputs with the fix, and with the patch have no time left for them."""
 
     @property
     def forged(self) -> str:
@@ -201,6 +207,8 @@ class Agreement(NamedTuple):
     @property
     def look(self) -> str:
         """What a person should look at; "" if nothing."""
+        if self.too_slow:
+            return f"{self.too_slow} of its tests took too long to be run with other inputs"
         few = ((of, same) for of, same in (self.changed, self.own_changed) if of and 2 * same <= of)
         return next((f"of {of} values that its tests see, {same} are those of the known fix" for of, same in few), "")
 
@@ -211,20 +219,23 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
     Args:
         again: what a second run with the fix saw.
     """
-    counts = [[0, 0], [0, 0], [0, 0], [0, 0]]
+    counts, slow = [[0, 0], [0, 0], [0, 0], [0, 0]], 0
     for test, seen in fix.items():
         ours = patch.get(test, {})
         free, own = _free(ours, seen), {_answer(key, value) for key, value in seen.items() if key.startswith("0 ")}
-        reached = {_place(key) for key in ours}
+        reached, runs = {_place(key) for key in ours}, {_place(key)[0] for key in ours}
+        slow += runs == {"0"} and any(not key.startswith("0 ") for key in seen)
         for key, value in seen.items():
-            # Where a call gets what an earlier one gave, its inputs may be others.
+            # Where a call gets what an earlier one gave, its inputs may be others. A slow repair has no time for all.
             compared = key in ours or "(" not in key or _place(key) not in reached
+            compared &= not runs or _place(key)[0] in runs
             if compared and _same(again.get(test, {}).get(key), value) and _place(key)[1] not in free:
-                kept = _same(bug.get(test, {}).get(key), value)
-                kind = counts[2 * (_answer(key, value) in own) + kept]
+                as_before = _same(bug.get(test, {}).get(key), value)
+                kind = counts[2 * (_answer(key, value) in own) + as_before]
                 kind[0] += 1
                 kind[1] += _same(ours.get(key), value)
-    return Agreement(*((one, same) for one, same in counts[:3]))
+    changed, kept, own_changed, _ = [(one, same) for one, same in counts]
+    return Agreement(changed, kept, own_changed, slow)
 
 
 def _free(ours: Mapping[str, str], seen: Mapping[str, str]) -> set[str]:

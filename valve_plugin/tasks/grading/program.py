@@ -34,7 +34,7 @@ else:
 
 _TOOLS = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "unittest", "py"})
 """Modules that a program does not load."""
-_NAME = "run_main"
+_NAME = f"main_{os.urandom(4).hex()}"
 _SET_UP = frozenset(
     {"setup", "teardown", "setup_method", "teardown_method", "setup_class", "teardown_class", "setup_module"}
     | {"teardown_module", "setup_function", "teardown_function", "setUpModule", "tearDownModule"}
@@ -214,14 +214,16 @@ def main() -> None:
     """Read the plan from standard input, run the tests, and exit without running any more tested code."""
     plan = json.loads(sys.stdin.buffer.read())
     report = signed.Report(bytes.fromhex(plan.pop("key")))
-    sys.argv[:] = [__file__]
-    sys.path[:] = [*plan["paths"], *(path for path in sys.path if path != os.path.dirname(__file__))]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    sys.modules["__main__"].__file__ = os.path.join(plan["root"], "main.py")
-    for name in ("PYTHONPATH", "PYTHONHASHSEED"):  # it has its effect
-        os.environ.pop(name, None)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # much output would leave no room for records
     with suppress(OSError):
         os.chdir(os.path.expanduser("~"))  # a program does not run where its tests are
+    with open("main.py", "a"):
+        sys.argv[:] = [os.path.abspath("main.py")]
+    sys.path[:] = [*plan["paths"], *(path for path in sys.path if path != os.path.dirname(__file__))]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.modules["__main__"].__file__ = sys.argv[0]
+    for name in ("PYTHONPATH", "PYTHONHASHSEED"):  # it has its effect
+        os.environ.pop(name, None)
     report.record(event="start", reruns=False, shadows=[])
     finders, ask = list(sys.meta_path), answers.Answers(report, plan["variants"])
     for path, source in plan["files"].items():
