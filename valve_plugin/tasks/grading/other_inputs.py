@@ -190,6 +190,8 @@ class Agreement(NamedTuple):
     """Answers to other inputs only, and the bug gives the same."""
     own_changed: tuple[int, int]
     """Answers that a test gets to its own inputs, too, and the bug gives others."""
+    free: int = 0
+    """Places where a test passes though it sees something else than with the fix."""
     too_slow: int = 0
     """Tests that get other inputs with the fix, and with the patch have no time left for them."""
 
@@ -209,6 +211,8 @@ class Agreement(NamedTuple):
         """What a person should look at; "" if nothing."""
         if self.too_slow:
             return f"{self.too_slow} of its tests took too long to be run with other inputs"
+        if self.free and self.changed[0] < _FEW:
+            return "its tests pass and see other values than with the known fix"
         few = ((of, same) for of, same in (self.changed, self.own_changed) if of and 2 * same <= of)
         return next((f"of {of} values that its tests see, {same} are those of the known fix" for of, same in few), "")
 
@@ -219,11 +223,12 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
     Args:
         again: what a second run with the fix saw.
     """
-    counts, slow = [[0, 0], [0, 0], [0, 0], [0, 0]], 0
+    counts, all_free, slow = [[0, 0], [0, 0], [0, 0], [0, 0]], 0, 0
     for test, seen in fix.items():
         ours = patch.get(test, {})
         free, own = _free(ours, seen), {_answer(key, value) for key, value in seen.items() if key.startswith("0 ")}
         reached, runs = {_place(key) for key in ours}, {_place(key)[0] for key in ours}
+        all_free += len(free)
         slow += runs == {"0"} and any(not key.startswith("0 ") for key in seen)
         for key, value in seen.items():
             # Where a call gets what an earlier one gave, its inputs may be others. A slow repair has no time for all.
@@ -235,7 +240,7 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
                 kind[0] += 1
                 kind[1] += _same(ours.get(key), value)
     changed, kept, own_changed, _ = [(one, same) for one, same in counts]
-    return Agreement(changed, kept, own_changed, slow)
+    return Agreement(changed, kept, own_changed, all_free, slow)
 
 
 def _free(ours: Mapping[str, str], seen: Mapping[str, str]) -> set[str]:
