@@ -170,6 +170,25 @@ ANSWERS = {
     "an error": "with raises(ZeroDivisionError):\n    1 / (42 - twice(21))",
     "a loop": "for x, y in [(21, 42), (22, 44), (23, 46)]:\n    assert twice(x) == y",
 }
+RAISES = """
+def root(n):
+    if n < 0:
+        raise ValueError(n)
+    return int(n ** 0.5)
+"""
+
+
+def test_errors_by_heart_show_themselves() -> None:
+    body, bug = (
+        "with raises(ValueError):\n    root(-4)",
+        RAISES.replace("n < 0", "n < -1e9").replace("(n **", "(abs(n) **"),
+    )
+    fix, wrong, known = (seen(body, code) for code in (RAISES, bug, bug.replace("n < -1e9", "n == -4")))
+    found = agreement(known, fix, fix, wrong)
+    assert found.changed[0] >= 3
+    assert found.forged
+
+
 FORGED = {
     "an answer by heart": "def twice(x): return {21: 42}.get(x, x + 1)\n",
     "equal to all": "class One(int):\n    def __eq__(self, other): return True\n    __hash__ = int.__hash__\n"

@@ -28,8 +28,9 @@ _ALL, _THIRD = 4, 8
 _LONGEST = (2.0, 10.0)
 """CPU seconds after which a test gets no more of them, and all tests; or five times as many seconds."""
 _LATE = (2.0, 2.0)
-"""CPU seconds, and seconds, after which a run with other inputs is ended; a test may be late so often:"""
+"""CPU seconds, and seconds, after which a run with other inputs is ended."""
 _TOO_OFTEN = 3
+"""Runs of a test that are ended so; then it gets no more."""
 _MOST = (1000, 60_000)
 """Values that are noted of one run of a test, and of all."""
 _NODES = 10_000

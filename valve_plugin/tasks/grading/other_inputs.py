@@ -228,11 +228,12 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
         ours = patch.get(test, {})
         free, own = _free(ours, seen), {_answer(key, value) for key, value in seen.items() if key.startswith("0 ")}
         reached, runs = {_place(key) for key in ours}, {_place(key)[0] for key in ours}
+        given = {key.partition(")")[0] for key in ours}
         all_free += len(free)
         slow += runs == {"0"} and any(not key.startswith("0 ") for key in seen)
         for key, value in seen.items():
             # Where a call gets what an earlier one gave, its inputs may be others. A slow repair has no time for all.
-            compared = key in ours or "(" not in key or _place(key) not in reached
+            compared = key.partition(")")[0] in given or "(" not in key or _place(key) not in reached
             compared &= not runs or _place(key)[0] in runs
             if compared and _same(again.get(test, {}).get(key), value) and _place(key)[1] not in free:
                 as_before = _same(bug.get(test, {}).get(key), value)
