@@ -249,15 +249,23 @@ def _free(ours: Mapping[str, str], seen: Mapping[str, str]) -> set[str]:
 
     Nothing is free where it fails, nor where a value is of a class that may say what it equals.
     """
-    both: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
-    for values, notes in zip(both, (ours, seen), strict=True):
-        for key, value in sorted(notes.items()):
-            if key.startswith("0 "):
-                values.setdefault(_place(key)[1], []).append(value)
-    if any(_FAILS in values for values in both[0].values()) or both[0].get("end") != both[1].get("end"):
+    first, fixed = _first(ours), _first(seen)
+    if any(_FAILS in values for values in first.values()) or first.get("end") != fixed.get("end"):
         return set()
-    plain = {place: values for place, values in both[0].items() if all(value.endswith(PLAIN) for value in values)}
-    return {place for place, values in plain.items() if values != both[1].get(place, values)}
+    return {
+        place
+        for place, values in first.items()
+        if all(value.endswith(PLAIN) for value in values) and not all(map(_same, values, fixed.get(place, values)))
+    }
+
+
+def _first(notes: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return what a test saw with its own inputs, by place."""
+    found: dict[str, list[str]] = {}
+    for key, value in sorted(notes.items()):
+        if key.startswith("0 "):
+            found.setdefault(_place(key)[1], []).append(value)
+    return found
 
 
 def _same(one: str | None, two: str) -> bool:
