@@ -22,7 +22,7 @@ from valve_plugin.extract.digest import steps
 from valve_plugin.records import Attempt, Context, Task
 from valve_plugin.rollouts.attempt import attempt, read_trajectory, rollout_key, solver_of
 from valve_plugin.sandbox.workspace import HOME
-from valve_plugin.tasks.repository import PreparedRepository
+from valve_plugin.tasks.repository import PreparedRepository, prepare
 from valve_plugin.tasks.task_set import TaskSet
 
 NOTES = Context(text="--- skill: totals ---\nRead cart.py {{ 1/0 }} first.\n", items=(("skill", "totals"),))
@@ -146,6 +146,7 @@ def test_it_works_alike_in_a_container(
     image: str, calc_task: tuple[PreparedRepository, Task], provider: ScriptedProvider, tmp_path: Path, agent: str
 ) -> None:
     _, task = calc.with_image(calc_task)
+    prepare(calc_task[0].repository)  # since it was, tests may have prepared others of its name
     provider.commands = ("sed -i '/x > high/{n;s/low/high/}' calc/ops.py", "env > env.txt; ls /sys/class/net > net.txt")
     made = attempt(settings_of(agent, tmp_path, sandbox="podman"), task, NOTES, 0, "panel")
     assert (made.outcome, made.steps) == ("resolved", 3), made.reason

@@ -881,11 +881,12 @@ INHERENT = {
     "asks: which distributions there are",
     "asks, worn: the classes that there are",
     "asks: the names of a long text",
+    "asks: the dump of a crash handler",
     "asks, worn: a format",
 }
 """What no layer stops: code that asks what is installed, or what was loaded, and is the same where a program runs.
 
-The last two look for pytest's name in the paths of all modules, and the folder of these tests has it.
+The last three look for pytest's name in the paths of all modules, and the folder of these tests has it.
 """
 
 

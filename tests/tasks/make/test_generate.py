@@ -156,7 +156,7 @@ class Hurried:
 
     def __init__(self) -> None:
         self._sandbox = sandboxes.choose(Settings(unsafe_local=True))
-        self.name, self.root = self._sandbox.name, self._sandbox.root
+        self.name, self.root, self.isolates = self._sandbox.name, self._sandbox.root, self._sandbox.isolates
         self.told: list[ProcessLimits] = []
 
     def run(

@@ -112,7 +112,7 @@ def load(root: str, path: str, source: str, packages: list[str], more: dict[str,
     module.__file__ = os.path.join(root, path)
     module.__package__ = ".".join(inside)
     sys.modules[_NAME] = module
-    exec(compile(Renamed().visit(tree), os.path.join(root, "main.py"), "exec"), vars(module))  # noqa: S102
+    exec(compile(Renamed().visit(tree), "main.py", "exec"), vars(module))  # noqa: S102
     vars(module).update(more)
     sys.path.remove(place)
     case = getattr(sys.modules.get("unittest"), "TestCase", ())
