@@ -80,7 +80,9 @@ server = socket.create_server(("::1", 0), family=socket.AF_INET6)
 socket.create_connection(server.getsockname()[:2]).close()
 assert socket.if_nameindex()
 left, right = socket.socketpair(); left.send(b"x"); assert right.recv(1) == b"x"
-import asyncio; asyncio.run(asyncio.create_subprocess_exec("true"))
+import asyncio
+async def run(): assert await (await asyncio.create_subprocess_exec("true")).wait() == 0
+asyncio.run(run())
 import select; select.epoll(); import mmap; mmap.mmap(-1, 4096)
 os.posix_spawnp("true", ["true"], os.environ)
 print("fine")
