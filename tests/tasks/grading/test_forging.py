@@ -196,7 +196,7 @@ def test_a_repair_that_answers_otherwise_is_shown_to_a_person(calc_task: Calc, a
     code = "def clamp(x, low, high):\n    return high if x > high == 9 else max(x, low)\n"
     result = grade(*calc_task, calc.change(calc.BUGGY, f"{calc.BUGGY}\n\n{code}"), asks)
     assert result.outcome == "resolved"
-    assert re.fullmatch(rf"{LOOK_AT} of \d+ values that its tests see, \d+ are those of the known fix", result.reason)
+    assert re.fullmatch(rf"{LOOK_AT} what its tests see: \d+ of \d+ values are those of the known fix", result.reason)
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ _clock, _wall = time.process_time, time.monotonic
 
 
 class Answers:
-    """Runs a test several times; its `vary`, `seen`, `holds` and `checks` are what rewritten tests call."""
+    """Runs a test several times; rewritten tests call its `vary`, `call`, `seen`, `holds` and `checks`."""
 
     def __init__(self, report: signed.Report, variants: int) -> None:
         self._report, self._variants, self._variant, self._noted = report, variants, 0, list[str]()

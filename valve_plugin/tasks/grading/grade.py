@@ -224,26 +224,25 @@ def _compared(prepared: PreparedRepository, task: Task, bug: str, tree: str, san
     if tree == base:
         return "", ""
     ask = _Asking(prepared, task, bug, base, sandbox)
-    fix, fixed, again, broken = *ask.runs(base, base), ask.runs(base, base, again=True)[1], ask.runs(bug, base)[1]
+    fix, fixed, again, broken = *ask.runs(base), ask.runs(base, again=True)[1], ask.runs(bug)[1]
+    why = ""
     for second in (False, True):  # what a run shows, another one confirms
-        run, seen = ask.runs(tree, base, again=second)
-        alone = [test for test in ask.functions if fix.get(test) == "passed" != run.get(test)]
+        run, seen = ask.runs(tree, again=second)
         found = agreement(seen, fixed, again, broken)
-        why = (
-            f"{alone[0]} passes only where it runs as a test; with the known fix, elsewhere too"
-            if alone
-            else found.forged
-        )
+        why = found.forged
+        if alone := [test for test in ask.functions if fix.get(test) == "passed" != run.get(test)]:
+            why = f"{alone[0]} passes only where it runs as a test; with the known fix, elsewhere too"
         if not why:
             return "", found.look
-    return f"{SUSPICIOUS} {why or found.forged}", ""
+    return f"{SUSPICIOUS} {why}", ""
 
 
 class _Asking:
     """Runs the tests that fail with a task's bug with other inputs: as a program, and under pytest where none can."""
 
     def __init__(self, prepared: PreparedRepository, task: Task, bug: str, base: str, sandbox: Sandbox) -> None:
-        self._prepared, self._sandbox, self._paths = prepared, sandbox, test_files(task.fail_to_pass)
+        self._prepared, self._sandbox, self._fix = prepared, sandbox, base
+        self._paths = test_files(task.fail_to_pass)
         reasons = _run_once(prepared, bug, self._paths, sandbox).reasons
         places = {test: reasons[test].line.rpartition(":")[0] for test in task.fail_to_pass if test in reasons}
         lines = set(places.values())
@@ -260,13 +259,13 @@ class _Asking:
         inside = [test for test in self._tests if test.partition("::")[0] in self._files]
         self.functions = tuple(sorted({test.partition("[")[0] for test in inside}))
 
-    def runs(self, tree: str, base: str, *, again: bool = False) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    def runs(self, tree: str, *, again: bool = False) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
         """Return (verdicts of the functions that run as a program, what all tests saw) with a tree."""
         run, passed = TestRun(tests={}), dict[str, str]()
         if self.functions:
             program = Asked(self.functions, {path: self._files[path] for path in self._paths if path in self._files})
             run = _run_once(self._prepared, tree, self._paths, self._sandbox, program, again=again)
-            passed = _run_once(self._prepared, base, self._paths, self._sandbox, program).tests
+            passed = _run_once(self._prepared, self._fix, self._paths, self._sandbox, program).tests
         others = tuple(
             test for test in self._tests if test in self._elsewhere or passed.get(test.partition("[")[0]) != "passed"
         )

@@ -210,11 +210,11 @@ class Agreement(NamedTuple):
     def look(self) -> str:
         """What a person should look at; "" if nothing."""
         if self.too_slow:
-            return f"{self.too_slow} of its tests took too long to be run with other inputs"
+            return f"how long it takes: {self.too_slow} of its tests had no time for other inputs"
         if self.free and self.changed[0] < _FEW:
-            return "its tests pass and see other values than with the known fix"
+            return "what its tests see: they pass with other values than those of the known fix"
         few = ((of, same) for of, same in (self.changed, self.own_changed) if of and 2 * same <= of)
-        return next((f"of {of} values that its tests see, {same} are those of the known fix" for of, same in few), "")
+        return next((f"what its tests see: {same} of {of} values are those of the known fix" for of, same in few), "")
 
 
 def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
