@@ -52,6 +52,39 @@ for n in range(16):
 os.execvp('sleep', ['sleep', '4'])
 END"""
 )
+# Files that stay on the disk without a name, and how they are held; more and more, since others' files come and go.
+_FILL = """
+import ctypes, mmap, os, socket, threading, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+def fill(hold):
+    for _ in range(200):
+        file = os.open('held', os.O_RDWR | os.O_CREAT)
+        os.unlink('held')
+        for _ in range(15): os.write(file, b'x' * (1 << 20))
+        hold(file)
+        time.sleep(0.1)
+def release(n, file):
+    os.close(file)
+"""
+_UNNAMED = {
+    "open": "fill(lambda file: None)",
+    "mapped": "fill(lambda file: release(libc.mmap(None, 4096, 1, 1, file, 0), file))",
+    "by a process whose first thread has ended": "threading.Thread(target=fill, args=[lambda file: None]).start()\n"
+    "time.sleep(0.2)\nlibc.syscall(60 if os.uname().machine == 'x86_64' else 93, 0)",
+    "by a thread with descriptors of its own": """
+stack = [mmap.mmap(-1, 1 << 16) for _ in range(200)]
+sleep = ctypes.cast(libc.sleep, ctypes.c_void_p)
+def fork(file):
+    top = ctypes.addressof(ctypes.c_char.from_buffer(stack[-1])) + (1 << 16) - 64
+    libc.clone(sleep, ctypes.c_void_p(top), 0x10b00, ctypes.c_void_p(100))
+    stack.insert(0, stack.pop())
+    os.close(file)
+fill(fork)""",
+    "in the queue of a socket": "pair = socket.socketpair()\n"
+    "fill(lambda file: release(socket.send_fds(pair[0], [b'x'], [file]), file))",
+}
+UNNAMED = {name: _python(_FILL + code) for name, code in _UNNAMED.items()}
 # fmt: off
 MISCHIEF: dict[str, str] = {
     "working directory closed": "chmod 000 .",
@@ -75,9 +108,7 @@ MISCHIEF: dict[str, str] = {
     "links in circles": "ln -s a b; ln -s b a; ln -s . c; ln -s /dev/zero d; ln -s /testbed e",
     "disk filled": "for i in $(seq 100); do head -c 10M /dev/zero > ~/f$i || exit; done",
     "disk filled by empty files": _python("import os\nfor n in range(30000): open(f'{n}', 'w')"),
-    "disk filled by files without a name": _python(
-        "import os, time\nkept = []\nfor n in range(5):\n kept.append(open('held', 'wb'))\n os.unlink('held')\n"
-        " kept[-1].write(b'x' * (15 << 20))\n kept[-1].flush()\ntime.sleep(50)"),
+    "disk filled by files without a name": UNNAMED["open"],
     "huge hole": "truncate -s 1T hole; truncate -s 15M hole",
     "descriptors closed": "exec 0<&- 1>&- 2>&-; exit 0",
     "all descriptors closed": _python("import os; os.closerange(0, 5000); os._exit(0)"),

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from tests import calc, docker, images
 from tests.agents.support import SUBMIT, saying
 from tests.evolve.library import valve
-from tests.sandbox.mischief import LIMITS, MISCHIEF
+from tests.sandbox.mischief import LIMITS, MISCHIEF, UNNAMED
 from tests.tools import until
 from valve_plugin.agents import process
 from valve_plugin.bank.store import BankStore
@@ -112,12 +112,16 @@ def test_limits(box: RunningContainer) -> None:
     fill = "for i in 1 2 3; do dd if=/dev/zero of=b$i bs=1M count=9; done; sleep 100"
     assert out(box, fill, disk_bytes=20 * MIB).startswith("disk")
     assert out(box, "rm -f b*; echo fine") == "0 fine"
-    limits = ProcessLimits(disk_bytes=40 * MIB, file_bytes=16 * MIB)
-    assert box.run(MISCHIEF["disk filled by files without a name"], limits=limits).limit == "disk"
     assert out(box, "cat /proc/self/oom_score_adj").endswith("1000")
     assert "MemoryError" in out(box, "python -c 'x = bytearray(300 * 2**20)' 2>&1 | tail -1", memory_bytes=200 * MIB)
     assert 200 < int(out(box, FORK_MANY).split()[1]) < 300
     assert len(box.run("head -c 300000 /dev/zero", limits=ProcessLimits(output_bytes=1000)).output) == 1000
+
+
+@pytest.mark.parametrize("how", UNNAMED)
+def test_files_without_a_name_use_disk_space(box: RunningContainer, how: str) -> None:
+    limits = ProcessLimits(disk_bytes=40 * MIB, file_bytes=16 * MIB)
+    assert box.run(UNNAMED[how], limits=limits).limit == "disk"
 
 
 def test_nothing_outlives_its_command(box: RunningContainer) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.sandbox.mischief import LIMITS, MISCHIEF
+from tests.sandbox.mischief import LIMITS, MISCHIEF, UNNAMED
 from tests.tools import missing, some
 from valve_plugin.codec import canonical
 from valve_plugin.config import Settings
@@ -17,7 +18,7 @@ from valve_plugin.records import Task
 from valve_plugin.sandbox import workspace as workspaces
 from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.cgroup import memory_group
-from valve_plugin.sandbox.supervisor import MIB, ProcessLimits
+from valve_plugin.sandbox.supervisor import MIB, ProcessLimits, Sample
 from valve_plugin.sandbox.workspace import Workspace
 from valve_plugin.tasks.grading.grade import Grade, grade
 from valve_plugin.tasks.repository import PreparedRepository
@@ -70,9 +71,54 @@ def test_nothing_is_written_after_a_command(sandbox: Sandbox, place: Workspace) 
         assert (place.path / "left").stat().st_size == size
 
 
-def test_files_without_a_name_use_disk_space(sandbox: Sandbox, place: Workspace) -> None:
-    limits = replace(LIMITS, wall_seconds=600)
-    assert sandbox.run(MISCHIEF["disk filled by files without a name"], place, limits=limits).limit == "disk"
+@pytest.mark.parametrize("how", some(UNNAMED, "open", "mapped", "in the queue of a socket"))
+def test_files_without_a_name_use_disk_space(sandbox: Sandbox, place: Workspace, how: str) -> None:
+    limits = replace(LIMITS, wall_seconds=60, cpu_seconds=60)
+    assert sandbox.run(UNNAMED[how], place, limits=limits).limit == "disk"
+
+
+PASSING = """
+import multiprocessing, os, socket, time
+from multiprocessing.reduction import DupFd
+def child(file):
+    assert os.read(file.detach(), 3) == b"few"
+if __name__ == "__main__":
+    context = multiprocessing.get_context("forkserver")
+    end, pair = time.monotonic() + 6, socket.socketpair()
+    while time.monotonic() < end:
+        with open("data", "rb") as file:
+            socket.send_fds(pair[0], [b"x"], [file.fileno()])
+        time.sleep(0.04)
+        os.close(socket.recv_fds(pair[1], 1, 1)[1][0])
+        time.sleep(0.04)
+        for _ in range(2):
+            with open("data", "rb") as file:
+                process = context.Process(target=child, args=[DupFd(file.fileno())])
+                process.start()
+            process.join()
+            assert process.exitcode == 0
+    print("fine")
+"""
+
+
+@pytest.mark.heavy
+def test_who_passes_descriptors_does_not_pay_for_a_disk_that_others_fill(
+    sandbox: Sandbox, place: Workspace, tmp_path: Path
+) -> None:
+    (place.path / "passing.py").write_text(PASSING)
+    (place.path / "data").write_text("few")
+    filled = tmp_path / "others"
+
+    def watcher(sample: Sample) -> None:
+        with filled.open("ab") as file:
+            file.write(b"x" * (20 * MIB))
+
+    try:
+        done = sandbox.run("python3 passing.py", place, limits=replace(LIMITS, wall_seconds=60), watcher=watcher)
+        assert filled.stat().st_size > 5 * LIMITS.disk_bytes
+    finally:
+        filled.unlink()
+    assert (done.limit, done.output) == ("", b"fine\n")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a control group needs root here")

@@ -233,6 +233,14 @@ def test_a_watcher_sees_the_run_and_ends_it(tmp_path: Path) -> None:
     assert not running(sleeper)
 
 
+def test_memory_is_counted_after_the_first_thread_has_ended(tmp_path: Path) -> None:
+    code = "import ctypes, os, threading, time\ndef hold():\n x = bytearray(b'x') * 300_000_000\n time.sleep(60)\n"
+    code += "threading.Thread(target=hold).start()\n"
+    code += "ctypes.CDLL(None).syscall(60 if os.uname().machine == 'x86_64' else 93, 0)"
+    limits = ProcessLimits(memory_bytes=200_000_000)
+    assert supervise([sys.executable, "-c", code], tmp_path, limits, env=os.environ).limit == "memory"
+
+
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_idle_is_who_neither_uses_nor_wants_cpu_time(share: float, ready: float) -> None:
     idle, random, seconds = supervisor._Idle(0.0), Random(7), 0.0

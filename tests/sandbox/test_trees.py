@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sandbox.support import dig
-from valve_plugin.sandbox.supervisor import disk_bytes
+from valve_plugin.sandbox.disk import disk_bytes
 from valve_plugin.sandbox.trees import remove_tree, walk
 
 KINDS = ("folder", "file", "link", "pipe", "locked")

@@ -27,8 +27,9 @@ from valve_plugin.paths import BANK_NAME
 from valve_plugin.records import AttemptOutcome
 from valve_plugin.sandbox import scratch
 from valve_plugin.sandbox.bubblewrap import Sandbox, choose
+from valve_plugin.sandbox.disk import disk_bytes
 from valve_plugin.sandbox.environment import base_prefix
-from valve_plugin.sandbox.supervisor import MIB, CommandResult, ProcessLimits, disk_bytes
+from valve_plugin.sandbox.supervisor import MIB, CommandResult, ProcessLimits
 from valve_plugin.sandbox.workspace import Workspace, open_workspace
 from valve_plugin.tasks.grading.testrun import FROM_OUTSIDE
 from valve_plugin.tasks.states import is_protected

@@ -32,7 +32,6 @@ from valve_plugin.sandbox.supervisor import (
     argv,
     refuse,
     supervise,
-    unlinked_bytes,
 )
 from valve_plugin.sandbox.workspace import HOME, TESTBED, TMP, Workspace
 
@@ -155,7 +154,7 @@ class RunningContainer:
     def _totals(self, before: Usage) -> Totals:
         """Return what has been used since then; the engine limits memory itself."""
         cpu = self._group.usage().cpu_seconds - before.cpu_seconds
-        return Totals(cpu, unlinked_bytes=unlinked_bytes(self._group.processes()))
+        return Totals(cpu, pids=self._group.processes())
 
     def stop(self) -> None:
         """Remove the container and all its processes."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import selectors
 import shutil
 import signal
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypedDict
 
 from valve_plugin.errors import SandboxError
-from valve_plugin.sandbox.trees import walk
+from valve_plugin.sandbox.disk import DiskWatch, threads
 
 if TYPE_CHECKING:
     import psutil
@@ -46,7 +47,6 @@ _PARENT_POLL_SECONDS = 0.5
 _GRACE_SECONDS = 10.0
 _CHUNK = 1 << 16  # bytes
 _TAIL = 4096  # bytes
-_BLOCK = 4096  # bytes; names use space as well
 _CANNOT_RUN, _COMMAND_NOT_FOUND = 126, 127
 _MAX_WORD = 32 * 4096 - 1  # bytes; Linux has this limit for each word of a command
 _SET_CHILD_SUBREAPER = 36  # of prctl
@@ -142,8 +142,8 @@ class Totals(NamedTuple):
 
     cpu_seconds: float
     memory_bytes: int = 0
-    unlinked_bytes: int = 0
-    """Disk space of files that are open and have no name any more."""
+    pids: Sequence[int] = ()
+    """The processes, which may hold files that have no name any more."""
 
 
 Watcher = Callable[[Sample], None]
@@ -246,7 +246,7 @@ def supervise(
     limit = watch.exceeded
     if not limit and process.returncode in (-signal.SIGXCPU, 128 + signal.SIGXCPU):
         limit = "cpu"
-    elif not limit and disk_bytes(root) > limits.disk_bytes:
+    elif not limit and watch.disk.exceeded():
         limit = "disk"
     return CommandResult(returncode=process.returncode, output=output, truncated=truncated, limit=limit)
 
@@ -262,7 +262,8 @@ class _Watch:
         totals: Callable[[], Totals],
         watcher: Watcher | None,
     ) -> None:
-        self.process, self.root, self.limits, self.totals, self.watcher = process, root, limits, totals, watcher
+        self.process, self.limits, self.totals, self.watcher = process, limits, totals, watcher
+        self.disk = DiskWatch(root, limits.disk_bytes)
         self.unseen = bytearray()  # output since the watcher's last sample
         self.cpu = 0.0
         self.start = time.monotonic()
@@ -308,7 +309,7 @@ class _Watch:
             return "cpu"
         if used.memory_bytes > self.limits.memory_bytes:
             return "memory"
-        return "disk" if disk_bytes(self.root) + used.unlinked_bytes > self.limits.disk_bytes else ""
+        return "disk" if self.disk.exceeded(used.pids) else ""
 
     def report(self) -> None:
         """Give the watcher a sample, if there is one."""
@@ -336,17 +337,6 @@ class _Idle:
         if used or self.busy > 1 + _BUSY_SHARE * self.looks:
             self.since, self.cpu, self.looks, self.busy = now, cpu, 0, 0
         return now - self.since
-
-
-def disk_bytes(root: Path) -> int:
-    """Return the disk space of a directory's files in bytes, at least a block for each, without following links."""
-    total = 0
-    with suppress(OSError):  # a folder was moved at the same time: the next check counts it
-        for folder in walk(root, skip=True):
-            for name in (*folder.others, *folder.folders):
-                with suppress(OSError):
-                    total += max(folder.status(name).st_blocks * 512, _BLOCK)
-    return total
 
 
 def wants_cpu(pid: int) -> bool:
@@ -386,21 +376,15 @@ def _totals(pid: int) -> Totals:
         with suppress(psutil.Error), process.oneshot():
             times = process.cpu_times()
             cpu += times.user + times.system + times.children_user + times.children_system
-            memory += process.memory_info().rss
-    return Totals(cpu, memory, unlinked_bytes(process.pid for process in processes))
+            # The first thread may have ended; then what the others use is not told of it.
+            memory += process.memory_info().rss or max(map(_resident_bytes, threads(process.pid)), default=0)
+    return Totals(cpu, memory, [process.pid for process in processes])
 
 
-def unlinked_bytes(pids: Iterable[int]) -> int:
-    """Return the disk space of the files without a name that processes hold open, as far as this user may see them."""
-    found: dict[tuple[int, int], int] = {}
-    for pid in pids:
-        with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
-            for entry in entries:
-                with suppress(OSError):
-                    status = entry.stat()
-                    if stat.S_ISREG(status.st_mode) and not status.st_nlink:
-                        found[status.st_dev, status.st_ino] = status.st_blocks * 512
-    return sum(found.values())
+def _resident_bytes(thread: int) -> int:
+    with suppress(OSError):
+        return int(Path(f"/proc/{thread}/statm").read_text().split()[1]) * resource.getpagesize()
+    return 0
 
 
 def _tree(pid: int) -> list[psutil.Process]:
