@@ -40,7 +40,7 @@ from valve_plugin.records import Context, Task
 from valve_plugin.rollouts.attempt import attempt
 from valve_plugin.rollouts.workers import Workers, stop_event
 from valve_plugin.sandbox import workspace
-from valve_plugin.tasks.grading import grade
+from valve_plugin.tasks.grading import kept
 from valve_plugin.tasks.repository import prepare
 from valve_plugin.tasks.task_set import load
 
@@ -183,8 +183,8 @@ def graded(folder: Path, rollouts: int, workers: int) -> None:
     """Run real rollouts with grading, and print the share of their time that hidden tests took."""
     taskset = load(folder)
     prepare(taskset.repository)
-    grade.GRADER_VERSION = time.time_ns()  # its cache does not know that one
-    tests, lock, real = 0.0, threading.Lock(), grade.run_tests
+    kept.GRADER_VERSION = time.time_ns()  # its cache does not know that one
+    tests, lock, real = 0.0, threading.Lock(), kept.run_tests
 
     def watched(*args: Any) -> Any:
         nonlocal tests
@@ -193,7 +193,7 @@ def graded(folder: Path, rollouts: int, workers: int) -> None:
             tests += seconds
         return result
 
-    grade.run_tests = watched
+    kept.run_tests = watched
     cells = [(task, n // len(taskset.tasks)) for n, task in enumerate(islice(cycle(taskset.tasks), rollouts))]
     with serving(taskset):
         jobs = [partial(attempt, SETTINGS, task, Context(text=""), n, "evolve") for task, n in cells]

@@ -23,6 +23,7 @@ from valve_plugin.records import Task
 from valve_plugin.sandbox import bubblewrap as sandboxes
 from valve_plugin.sandbox import workspace as workspaces
 from valve_plugin.tasks.grading import grade as grading
+from valve_plugin.tasks.grading import kept as kept_runs
 from valve_plugin.tasks.grading.grade import Grade, grade, refused_fixes
 from valve_plugin.tasks.grading.testrun import TestRun
 from valve_plugin.tasks.repository import PreparedRepository, prepare
@@ -219,8 +220,8 @@ def test_a_source_that_hangs_is_repeated_once_and_then_unresolved(
 ) -> None:
     prepared, task = calc_task
     runs: list[TestRun] = []
-    real = grading.run_tests
-    monkeypatch.setattr(grading, "run_tests", lambda *words, **more: runs.append(real(*words, **more)) or runs[-1])
+    real = kept_runs.run_tests
+    monkeypatch.setattr(kept_runs, "run_tests", lambda *words, **more: runs.append(real(*words, **more)) or runs[-1])
     brief = replace(prepared, repository=replace(prepared.repository, cpu_seconds=2))
     hangs = calc.OPS.replace("if x > high:", "while x > high:")
     hangs = hangs.replace("return high", "pass")
@@ -232,7 +233,7 @@ def test_a_source_that_hangs_is_repeated_once_and_then_unresolved(
 def test_equal_trees_are_graded_once(calc_task: Calc, unsafe: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     first = patched(calc_task, {"calc/ops.py": calc.OPS.replace("Arithmetic", "Sums")})
     resolved = grade(*calc_task, first, unsafe)
-    monkeypatch.setattr(grading, "run_tests", lambda *_, **more: pytest.fail("graded again"))
+    monkeypatch.setattr(kept_runs, "run_tests", lambda *_, **more: pytest.fail("graded again"))
     assert grade(*calc_task, first, unsafe) == resolved
     written_differently = first.replace("index ", "index 1")  # same effect, other bytes
     assert grade(*calc_task, written_differently, unsafe).outcome == "resolved"
@@ -243,9 +244,9 @@ def test_grading_the_same_tree_at_once_runs_its_tests_once(
 ) -> None:
     patch = patched(calc_task, {"calc/ops.py": calc.OPS.replace("Arithmetic", "At once")})
     runs: list[str] = []
-    real = grading.run_tests
+    real = kept_runs.run_tests
     monkeypatch.setattr(
-        grading,
+        kept_runs,
         "run_tests",
         lambda *words, **more: runs.append(f"{words[1].commit} {words[3]} {more}") or real(*words, **more),
     )

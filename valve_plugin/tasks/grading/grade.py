@@ -2,49 +2,35 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import lru_cache, partial
-from pathlib import Path, PurePosixPath
-from shutil import disk_usage
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from msgspec import field
 from msgspec.structs import replace
 
-from valve_plugin import codec
 from valve_plugin.config import Settings
-from valve_plugin.errors import InfrastructureError, RecordError, SandboxError, TaskError
-from valve_plugin.files import make_private_dir, write_atomic
-from valve_plugin.paths import data_dir
+from valve_plugin.errors import InfrastructureError, SandboxError
 from valve_plugin.records import LOOK_AT, SUSPICIOUS, FailedTest, Outcome, Record, Task, TestRole
 from valve_plugin.sandbox import bubblewrap as sandboxes
-from valve_plugin.sandbox.bubblewrap import Sandbox
-from valve_plugin.sandbox.git import MAX_PATCH_BYTES, apply_patch, git_line, read_blobs, read_tree, write_tree
+from valve_plugin.sandbox.git import MAX_PATCH_BYTES, apply_patch, read_blobs, read_tree, write_tree
 from valve_plugin.sandbox.scratch import scratch_folder
-from valve_plugin.sandbox.supervisor import ProcessLimits
+from valve_plugin.tasks.grading.compare import compared
 from valve_plugin.tasks.grading.inspect_patch import Reader, Suspicion, Tree, inspect_patch, stray_scripts
-from valve_plugin.tasks.grading.other_inputs import agreement, asking
-from valve_plugin.tasks.grading.testrun import Asked, TestRun, run_tests
+from valve_plugin.tasks.grading.kept import KilledError, run_once, survives, tree_id
+from valve_plugin.tasks.grading.testrun import TestRun
 from valve_plugin.tasks.repository import PreparedRepository
-from valve_plugin.tasks.states import States, commit_tree, is_protected, open_commit, task_states, test_files
+from valve_plugin.tasks.states import States, is_protected, task_states, test_files
 from valve_plugin.words import one_line
 
-GRADER_VERSION = 23
-"""Part of every cache key; increase it with each change that may change a grade."""
-
 _SUBMODULE = "160000"
-_ASKED_SECONDS = 120
-_MOST_ASKED = 40  # tests that run with other inputs
 CURE = (
     "Add what its tests need to the environment (`--with PACKAGE` where the set is made), or leave its row out; "
     "`valve tasks verify` shows each task"
 )
 _MOST_LINES = 5  # of suspicious lines in a reason
 _LONGEST_NAME = 255  # bytes
-_LEAST_FREE = 32 << 20  # bytes; with less, tests may fail for lack of room
 
 PASSING = frozenset({"passed", "xfailed"})
 """Verdicts that SWE-smith counts as passed."""
@@ -54,10 +40,6 @@ MOST_FAILED = 10
 _VALUE = re.compile(
     r"""[bruf]{0,2}(?:'[^']*'|"[^"]*")|\[.*\]|\{.*\}|\(.*\)|<.*>|-?\b\d[\w.]*|\b(?:True|False|None)\b""", re.IGNORECASE
 )
-
-
-class KilledError(InfrastructureError):
-    """Each try to run the tests was ended by a signal that mostly comes from outside."""
 
 
 class Grade(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,31 +90,22 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
         first = whole = test_files(task.fail_to_pass)
         if not set(test_files(task.pass_to_pass)) <= set(first):
             whole = list(prepared.repository.test_roots)
-        run = _run_once(prepared, tree, first, sandbox)
+        run = run_once(prepared, tree, first, sandbox)
         bad = _reason(run, task.fail_to_pass)
         if not bad and whole != first:
-            run = _run_once(prepared, tree, whole, sandbox)
+            run = run_once(prepared, tree, whole, sandbox)
         bad = bad or _reason(run, [*task.fail_to_pass, *task.pass_to_pass])
-        bad, look = (bad, "") if bad else _compared(prepared, task, states.bug_tree, tree, sandbox)
+        bad, look = (bad, "") if bad else compared(prepared, task, states.bug_tree, tree, sandbox)
         failed = _failed_tests(run, task, prepared.repository.test_roots)
         found = Grade(outcome="unresolved" if bad else "resolved", reason=bad, tests=run.tests, failed_tests=failed)
         if look:
             found = replace(found, reason=f"{LOOK_AT} {look}")
     except (InfrastructureError, SandboxError, OSError) as e:
-        if isinstance(e, KilledError) and _survives(prepared, task, sandbox):
+        if isinstance(e, KilledError) and survives(prepared, task, sandbox):
             why = "its processes ended the test run by a signal"
             return Grade(outcome="unresolved", reason=why, dropped_paths=dropped)
         return Grade(outcome="errored", reason=f"{type(e).__name__}: {e}")
     return replace(found, dropped_paths=dropped)
-
-
-def _survives(prepared: PreparedRepository, task: Task, sandbox: Sandbox) -> bool:
-    """Whether the tests run to their end on the untouched source, now: then what ended them is of the patch."""
-    try:
-        _run_again(prepared, prepared.base, test_files(task.fail_to_pass), sandbox, None)
-    except (InfrastructureError, SandboxError, OSError):
-        return False
-    return True
 
 
 def effective_tree(prepared: PreparedRepository, states: States, patch: str) -> tuple[str | None, tuple[str, ...]]:
@@ -213,81 +186,6 @@ def _why(run: TestRun, test: str, test_roots: Sequence[str]) -> str:
     return f"{message} ({raised.place})"[:500] if inside else message[:500]
 
 
-@lru_cache(maxsize=16)
-def _tree_id(store: Path, commit: str) -> str:
-    return git_line("rev-parse", f"{commit}^{{tree}}", git_dir=store)
-
-
-def _compared(prepared: PreparedRepository, task: Task, bug: str, tree: str, sandbox: Sandbox) -> tuple[str, str]:
-    """Return (why a pass is forged, what a person should look at), as other runs of its failing tests show."""
-    base = _tree_id(prepared.store, prepared.base)
-    if tree == base:
-        return "", ""
-    ask = _Asking(prepared, task, bug, base, sandbox)
-    fix, fixed, again, broken = *ask.runs(base), ask.runs(base, again=True)[1], ask.runs(bug)[1]
-    why = ""
-    for second in (False, True):  # what a run shows, another one confirms
-        run, seen = ask.runs(tree, again=second)
-        found = agreement(seen, fixed, again, broken)
-        why = found.forged
-        if alone := [test for test in ask.functions if fix.get(test) == "passed" != run.get(test)]:
-            why = f"{alone[0]} passes only where it runs as a test; with the known fix, elsewhere too"
-        if not why:
-            return "", found.look
-    return f"{SUSPICIOUS} {why}", ""
-
-
-class _Asking:
-    """Runs the tests that fail with a task's bug with other inputs: as a program, and under pytest where none can."""
-
-    def __init__(self, prepared: PreparedRepository, task: Task, bug: str, base: str, sandbox: Sandbox) -> None:
-        self._prepared, self._sandbox, self._fix = prepared, sandbox, base
-        self._paths = test_files(task.fail_to_pass)
-        reasons = _run_once(prepared, bug, self._paths, sandbox).reasons
-        places = {test: reasons[test].line.rpartition(":")[0] for test in task.fail_to_pass if test in reasons}
-        lines = set(places.values())
-        self._elsewhere = {test for test, path in places.items() if path != test.partition("::")[0]}
-        self._base = read_tree(prepared.store, base)
-        around = {str(folder / "conftest.py") for path in self._paths for folder in PurePosixPath(path).parents}
-        used = sorted({*self._paths, *lines, *around})
-        files = [path for path in used if path in self._base and path.endswith(".py")]
-        sources = read_blobs(prepared.store, [self._base[path][1] for path in files])
-        asked = {path: asking(source) for path, source in zip(files, sources, strict=True)}
-        self._files = {path: text for path, text in asked.items() if text}
-        tests = task.fail_to_pass if self._files else ()
-        self._tests = tests[:: -(-len(tests) // _MOST_ASKED) or 1]
-        inside = [test for test in self._tests if test.partition("::")[0] in self._files]
-        self.functions = tuple(sorted({test.partition("[")[0] for test in inside}))
-
-    def runs(self, tree: str, *, again: bool = False) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-        """Return (verdicts of the functions that run as a program, what all tests saw) with a tree."""
-        run, passed = TestRun(tests={}), dict[str, str]()
-        if self.functions:
-            program = Asked(self.functions, {path: self._files[path] for path in self._paths if path in self._files})
-            run = _run_once(self._prepared, tree, self._paths, self._sandbox, program, again=again)
-            passed = _run_once(self._prepared, self._fix, self._paths, self._sandbox, program).tests
-        others = tuple(
-            test for test in self._tests if test in self._elsewhere or passed.get(test.partition("[")[0]) != "passed"
-        )
-        seen = {test: one for test, one in run.answers.items() if passed.get(test.partition("#")[0]) == "passed"}
-        if others:
-            entries = read_tree(self._prepared.store, tree)
-            same = {path: text.encode() for path, text in self._files.items() if entries.get(path) == self._base[path]}
-            asked = _with_files(self._prepared, tree, same)
-            seen |= _run_once(self._prepared, asked, self._paths, self._sandbox, Asked(others, {}), again=again).answers
-        return run.tests, seen
-
-
-def _with_files(prepared: PreparedRepository, tree: str, files: Mapping[str, bytes]) -> str:
-    """Return a tree with other contents of some of its files."""
-    entries = dict(read_tree(prepared.store, tree))
-    for path, content in files.items():
-        blob = git_line("hash-object", "-w", "--stdin", git_dir=prepared.store, data=content)
-        entries[path] = (entries[path][0], blob)
-    with scratch_folder() as scratch:
-        return write_tree(prepared.store, entries, scratch / "index")
-
-
 def refused_fixes(
     prepared: PreparedRepository, tasks: Sequence[Task], settings: Settings
 ) -> Iterator[tuple[Task, str]]:
@@ -298,9 +196,9 @@ def refused_fixes(
     Raises:
         InfrastructureError: it could not run.
     """
-    base = _tree_id(prepared.store, prepared.base)
+    base = tree_id(prepared.store, prepared.base)
     sandbox = sandboxes.choose(settings, prepared.image)
-    run = _run_once(prepared, base, list(prepared.repository.test_roots), sandbox)
+    run = run_once(prepared, base, list(prepared.repository.test_roots), sandbox)
     for task in tasks:
         if why := gold_trouble(run, [*task.fail_to_pass, *task.pass_to_pass]):
             yield task, why
@@ -326,67 +224,3 @@ def _reason(run: TestRun, wanted: Sequence[str]) -> str:
     if not bad:
         return ""
     return f"{len(bad)} of {len(wanted)} required tests do not pass: {bad[0]} {run.tests.get(bad[0], 'did not run')}"
-
-
-def _run_once(
-    prepared: PreparedRepository,
-    tree: str,
-    paths: Sequence[str],
-    sandbox: Sandbox,
-    asked: Asked | None = None,
-    *,
-    again: bool = False,
-) -> TestRun:
-    """Return the run of these tests on this tree; reuse a stored run, and wait for one that is in progress."""
-    key = codec.digest([GRADER_VERSION, prepared.digest, tree, sorted(paths), sandbox.name, asked, again])
-    folder = data_dir() / "testruns" / key[:2]
-    make_private_dir(folder.parent)
-    make_private_dir(folder)
-    with (folder / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        kept = folder / key
-        try:
-            return codec.decode(kept.read_bytes(), TestRun, where=str(kept))
-        except (OSError, RecordError):
-            run = _run_again(prepared, commit_tree(prepared, tree), paths, sandbox, asked)
-            if run.keeps:
-                write_atomic(kept, codec.canonical(run))
-            return run
-
-
-def _run_again(
-    prepared: PreparedRepository,
-    commit: str,
-    paths: Sequence[str],
-    sandbox: Sandbox,
-    asked: Asked | None,
-) -> TestRun:
-    """Run the tests; repeat it alone where a limit of time or a signal ended it, which the machine may have caused.
-
-    Raises:
-        InfrastructureError: signals from outside ended each try, or the disk is full.
-    """
-    wall = _ASKED_SECONDS if asked else ProcessLimits.wall_seconds
-    limits = ProcessLimits(cpu_seconds=prepared.repository.cpu_seconds, wall_seconds=wall)
-    for alone in (False, True, True):
-        try:
-            with _turn(alone), open_commit(prepared, commit) as workspace:
-                run = run_tests(sandbox, workspace, prepared, paths, limits, asked=asked)
-                free = disk_usage(workspace.root).free
-        except TaskError as e:  # the patch put a link where the image has files of its own
-            return TestRun(tests={}, trouble=one_line(str(e)))
-        if free < _LEAST_FREE:
-            raise InfrastructureError(f"{data_dir()}: {free:,} bytes are free; tests need {_LEAST_FREE:,}: make room")
-        if asked or not (run.timed_out or run.died_of_signal) or (alone and not run.killed):
-            return run
-    raise KilledError(f"the tests were killed from outside, {run.trouble}; is the machine out of memory?")
-
-
-@contextmanager
-def _turn(alone: bool) -> Iterator[None]:
-    """Hold the machine's grading lock: shared, or exclusive for a run that others must not slow down."""
-    path = data_dir() / "grading.lock"
-    path.touch(mode=0o600)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        yield

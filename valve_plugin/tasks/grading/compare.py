@@ -1,0 +1,88 @@
+"""Whether a pass is forged: the tests that fail with the bug run with other inputs, with the patch and with the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from valve_plugin.records import SUSPICIOUS, Task
+from valve_plugin.sandbox.bubblewrap import Sandbox
+from valve_plugin.sandbox.git import git_line, read_blobs, read_tree, write_tree
+from valve_plugin.sandbox.scratch import scratch_folder
+from valve_plugin.tasks.grading.kept import run_once, tree_id
+from valve_plugin.tasks.grading.other_inputs import agreement, asking
+from valve_plugin.tasks.grading.testrun import Asked, TestRun
+from valve_plugin.tasks.repository import PreparedRepository
+from valve_plugin.tasks.states import test_files
+
+_MOST_ASKED = 40  # tests that run with other inputs
+
+
+def compared(prepared: PreparedRepository, task: Task, bug: str, tree: str, sandbox: Sandbox) -> tuple[str, str]:
+    """Return (why a pass is forged, what a person should look at), as other runs of its failing tests show."""
+    base = tree_id(prepared.store, prepared.base)
+    if tree == base:
+        return "", ""
+    ask = _Asking(prepared, task, bug, base, sandbox)
+    fix, fixed, again, broken = *ask.runs(base), ask.runs(base, again=True)[1], ask.runs(bug)[1]
+    why = ""
+    for second in (False, True):  # what a run shows, another one confirms
+        run, seen = ask.runs(tree, again=second)
+        found = agreement(seen, fixed, again, broken)
+        why = found.forged
+        if alone := [test for test in ask.functions if fix.get(test) == "passed" != run.get(test)]:
+            why = f"{alone[0]} passes only where it runs as a test; with the known fix, elsewhere too"
+        if not why:
+            return "", found.look
+    return f"{SUSPICIOUS} {why}", ""
+
+
+class _Asking:
+    """Runs the tests that fail with a task's bug with other inputs: as a program, and under pytest where none can."""
+
+    def __init__(self, prepared: PreparedRepository, task: Task, bug: str, base: str, sandbox: Sandbox) -> None:
+        self._prepared, self._sandbox, self._fix = prepared, sandbox, base
+        self._paths = test_files(task.fail_to_pass)
+        reasons = run_once(prepared, bug, self._paths, sandbox).reasons
+        places = {test: reasons[test].line.rpartition(":")[0] for test in task.fail_to_pass if test in reasons}
+        lines = set(places.values())
+        self._elsewhere = {test for test, path in places.items() if path != test.partition("::")[0]}
+        self._base = read_tree(prepared.store, base)
+        around = {str(folder / "conftest.py") for path in self._paths for folder in PurePosixPath(path).parents}
+        used = sorted({*self._paths, *lines, *around})
+        files = [path for path in used if path in self._base and path.endswith(".py")]
+        sources = read_blobs(prepared.store, [self._base[path][1] for path in files])
+        asked = {path: asking(source) for path, source in zip(files, sources, strict=True)}
+        self._files = {path: text for path, text in asked.items() if text}
+        tests = task.fail_to_pass if self._files else ()
+        self._tests = tests[:: -(-len(tests) // _MOST_ASKED) or 1]
+        inside = [test for test in self._tests if test.partition("::")[0] in self._files]
+        self.functions = tuple(sorted({test.partition("[")[0] for test in inside}))
+
+    def runs(self, tree: str, *, again: bool = False) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+        """Return (verdicts of the functions that run as a program, what all tests saw) with a tree."""
+        run, passed = TestRun(tests={}), dict[str, str]()
+        if self.functions:
+            program = Asked(self.functions, {path: self._files[path] for path in self._paths if path in self._files})
+            run = run_once(self._prepared, tree, self._paths, self._sandbox, program, again=again)
+            passed = run_once(self._prepared, self._fix, self._paths, self._sandbox, program).tests
+        others = tuple(
+            test for test in self._tests if test in self._elsewhere or passed.get(test.partition("[")[0]) != "passed"
+        )
+        seen = {test: one for test, one in run.answers.items() if passed.get(test.partition("#")[0]) == "passed"}
+        if others:
+            entries = read_tree(self._prepared.store, tree)
+            same = {path: text.encode() for path, text in self._files.items() if entries.get(path) == self._base[path]}
+            asked = _with_files(self._prepared, tree, same)
+            seen |= run_once(self._prepared, asked, self._paths, self._sandbox, Asked(others, {}), again=again).answers
+        return run.tests, seen
+
+
+def _with_files(prepared: PreparedRepository, tree: str, files: Mapping[str, bytes]) -> str:
+    """Return a tree with other contents of some of its files."""
+    entries = dict(read_tree(prepared.store, tree))
+    for path, content in files.items():
+        blob = git_line("hash-object", "-w", "--stdin", git_dir=prepared.store, data=content)
+        entries[path] = (entries[path][0], blob)
+    with scratch_folder() as scratch:
+        return write_tree(prepared.store, entries, scratch / "index")
