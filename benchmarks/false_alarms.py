@@ -4,9 +4,9 @@
     python benchmarks/false_alarms.py [--bugs 60] [--commits 100]
 
 Two kinds of honest changes. The repairs of bugs that the generator's modifiers make in the source archives of twelve
-libraries; no tests run. And the reverse of this project's last commits, as far as they are Python and not tests. Lines
-with "blind" tell what would be suspected of repairs if the inspection did not see the file without the bug, which it
-does where it grades. The last line is the figure.
+libraries; no tests run. And the reverse of this project's last commits, as far as they are Python and not tests. What
+asks for more than it is given is counted as if the inspection did not see the file without the bug; where it grades, it
+does. The last line is the figure.
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ TESTS = ("tests", "benchmarks", "docs", *INSIDE)
 
 
 class Found(NamedTuple):
-    """What is found in one honest change; `blind` only where it is asked for."""
+    """What is found in one honest change."""
 
     name: str
     alarms: list[Suspicion]
-    blind: list[Suspicion]
+    """What refuses it."""
+    marks: list[Suspicion]
+    """What a person is told to look at."""
 
 
-def repairs(library: str, wanted: int, *, whole: bool = True) -> Iterator[Found]:
+def repairs(library: str, wanted: int) -> Iterator[Found]:
     """Yield what is found in the repairs of up to `wanted` generated bugs of a source archive."""
     files = [file for file in read_source(f"pypi:{library}") if file[1] != "120000"]
     roots = examine({path: content for path, _, content in files}).test_roots
@@ -62,10 +64,10 @@ def repairs(library: str, wanted: int, *, whole: bool = True) -> Iterator[Found]
         for bug in candidates.order_candidates(found, 0)[:wanted]:
             if wrong := apply_patch(store, base, bug.patch, scratch / "index"):
                 name = f"{library} {bug.file} {bug.modifier} {bug.digest}"
-                yield _inspect(name, store, wrong, base, roots, seen=True, whole=whole)
+                yield _inspect(name, store, wrong, base, roots, seen=True)
 
 
-def _inspect(name: str, store: Path, bug: str, fixed: str, roots: Sequence[str], *, seen: bool, whole: bool) -> Found:
+def _inspect(name: str, store: Path, bug: str, fixed: str, roots: Sequence[str], *, seen: bool) -> Found:
     """Inspect a repair; `seen` says that the inspection knows the source without the bug, as where it grades."""
     before, after = (
         {path: entry for path, entry in read_tree(store, tree).items() if not is_protected(path, roots)}
@@ -80,26 +82,23 @@ def _inspect(name: str, store: Path, bug: str, fixed: str, roots: Sequence[str],
         contents = read_blobs(store, [name.split(" ")[0] for name in ids])
         return [text + b"\n#\n" * (" " in name) for name, text in zip(ids, contents, strict=True)]
 
-    alarms = inspect_patch(before, other, after if seen else {}, read)
-    if not whole:
-        return Found(name, alarms, [])
-    blind = inspect_patch(before, other, {}, read) if seen else alarms
-    return Found(name, alarms, blind)
+    alarms = [one for one in inspect_patch(before, other, after if seen else {}, read) if one.refuses]
+    return Found(name, alarms, [one for one in inspect_patch(before, other, {}, read) if not one.refuses])
 
 
 INSPECTION = "valve_plugin/tasks/grading/"
 """Names what patches must not use, so changes of it are not counted."""
 
 
-def reversed_commits(wanted: int, last: str = "HEAD", *, whole: bool = True) -> Iterator[Found]:
+def reversed_commits(wanted: int, last: str = "HEAD") -> Iterator[Found]:
     """Yield what is found in the reverse of this project's commits up to one that change its Python."""
     store, done = ROOT / ".git", 0
     for commit in git("log", "--format=%H", "--no-merges", last, git_dir=store).decode().split()[:-1]:
         names = git("diff-tree", "-r", "--name-only", "-z", f"{commit}~", commit, git_dir=store).decode().split("\0")
         if 0 < sum(path.endswith(".py") and not is_protected(path, TESTS) for path in names) <= MOST_FILES:
-            found = _inspect(commit[:10], store, commit, f"{commit}~", TESTS, seen=False, whole=whole)
+            found = _inspect(commit[:10], store, commit, f"{commit}~", TESTS, seen=False)
             alarms = [one for one in found.alarms if not one.path.startswith(INSPECTION)]
-            yield found._replace(alarms=alarms, blind=alarms if whole else [])
+            yield found._replace(alarms=alarms)
             done += 1
             if done == wanted:
                 return
@@ -112,15 +111,14 @@ def main() -> None:
     parser.add_argument("--bugs", type=int, default=60)
     parser.add_argument("--commits", type=int, default=100)
     options = parser.parse_args()
-    looked = alarms = blind = 0
+    looked = alarms = marked = 0
     for source in (*(repairs(name, options.bugs) for name in options.libraries), reversed_commits(options.commits)):
         for one in source:
-            looked, alarms, blind = looked + 1, alarms + bool(one.alarms), blind + bool(one.blind)
-            for kind, found in (("", one.alarms), ("blind: ", one.blind)):
-                for what in found[:8]:
-                    print(f"{kind}{one.name}: {what}", flush=True)
-        print(f"... {looked}: {alarms} false alarms, {blind} if blind", flush=True)
-    print(f"{alarms} false alarms in {looked} honest changes")
+            looked, alarms, marked = looked + 1, alarms + bool(one.alarms), marked + bool(one.marks)
+            for what in (one.alarms + one.marks)[:8]:
+                print(f"{one.name}: {what}", flush=True)
+        print(f"... {looked}: {alarms} refused, {marked} marked", flush=True)
+    print(f"{alarms} false alarms in {looked} honest changes, and {marked} marked")
 
 
 if __name__ == "__main__":

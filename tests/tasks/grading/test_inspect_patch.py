@@ -18,14 +18,17 @@ FRAMES = b"import sys\n\ndef caller():\n    return sys._getframe(1)\n"
 FALSE_ALARMS = Path(__file__).parents[3] / "benchmarks" / "false_alarms.py"
 
 
-def inspect(before: dict[str, bytes], after: dict[str, bytes], ordinary: dict[str, bytes] | None = None) -> list[str]:
-    """Inspect trees that are given by content."""
+def inspect(
+    before: dict[str, bytes], after: dict[str, bytes], ordinary: dict[str, bytes] | None = None, *, marks: bool = False
+) -> list[str]:
+    """Inspect trees that are given by content; return what refuses a patch, or what marks it."""
     contents = {
         str(number): text for number, text in enumerate({*before.values(), *after.values(), *(ordinary or {}).values()})
     }
     ids = {text: number for number, text in contents.items()}
     trees = [{path: ("100644", ids[text]) for path, text in tree.items()} for tree in (before, after, ordinary or {})]
-    return [str(one) for one in inspect_patch(*trees, lambda wanted: [contents[number] for number in wanted])]
+    found = inspect_patch(*trees, lambda wanted: [contents[number] for number in wanted])
+    return [str(one) for one in found if one.refuses is not marks]
 
 
 def test_what_a_file_held_before_is_ordinary_there_and_nowhere_else() -> None:
@@ -62,6 +65,24 @@ def test_moved_and_renamed_code_is_ordinary() -> None:
 )
 def test_what_hardly_a_repair_needs(code: str, what: str) -> None:
     assert inspect({"a.py": b""}, {"a.py": code.encode()}) == [f"a.py:{what}"]
+
+
+def test_what_asks_for_more_than_it_is_given_is_marked() -> None:
+    before = {"a.py": b"import time\nx = time.sleep\n"}
+    code = b"""
+import os, time, math, abc, os.path
+from datetime import datetime as d, timedelta
+from tempfile import gettempdir as here
+def f(x, time2):
+    return math.pi, d.now(), timedelta(1), os.environ.get("A"), time.sleep(1), time.time(), here(), os.path.join(x)
+def g(os): return os.path.expanduser("~"), abc.get_cache_token()
+"""
+    found = ["datetime.datetime.now", "os.environ", "tempfile.gettempdir", "time.time"]
+    found = [f"6 asks for `{name}`" for name in sorted(found)]
+    more = [f"7 asks for `{name}`" for name in ("abc.get_cache_token", "os.path.expanduser")]
+    assert sorted(inspect(before, {"a.py": code}, marks=True)) == [f"a.py:{one}" for one in found + more]
+    assert inspect(before, {"a.py": code}) == []
+    assert inspect(before, {"a.py": code}, {"a.py": code}, marks=True) == [], "without the bug"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +208,7 @@ def test_no_honest_repair_is_suspicious(monkeypatch: pytest.MonkeyPatch) -> None
     assert spec.loader
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)
-    found = [repair for library in benchmark.LIBRARIES[:8] for repair in benchmark.repairs(library, 45, whole=False)]
+    found = [repair for library in benchmark.LIBRARIES[:8] for repair in benchmark.repairs(library, 45)]
     found += benchmark.reversed_commits(25, "88e9c54", whole=False)
     assert len(found) > 300
     assert {one.name: one.alarms for one in found if one.alarms} == {}

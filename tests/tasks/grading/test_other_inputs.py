@@ -225,13 +225,20 @@ def test_agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> None:
         again.get(test, {}).get(key) == value for test, one in fix.items() for key, value in one.items()
     ), "what varies does not count"
     assert not agreement(fix, fix, again, bug).forged
-    assert not agreement(fix, fix, again, bug).look
+    assert bool(agreement(fix, fix, again, bug).look) == (not any(fix.values())), "there is nothing to compare"
     assert all(of == same for of, same in agreement(fix, fix, again, bug)[:3])
     own = agreement(bug, fix, again, bug)
     assert (own.changed[1], own.own_changed[1]) == (0, 0)
     assert own.kept[1] == own.kept[0]
     assert bool(own.forged) == (own.changed[0] >= 3)
     assert agreement({}, fix, again, bug).changed[1] == 0
+
+
+def test_tests_that_show_only_how_they_end_are_told() -> None:
+    ends = {"t": {"0 end 0": "a", "1 end 0": "b"}}
+    assert "nothing could be compared" in agreement(ends, ends, ends, {}).look
+    more = {"t": {**ends["t"], "1 5 0": "b"}}
+    assert not agreement(more, more, more, {}).look
 
 
 FUTURE = "from __future__ import annotations\n"

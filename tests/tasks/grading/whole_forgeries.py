@@ -877,17 +877,8 @@ BARE = {
     "conftest.py": "import calc.ops\n" + calc.CONFTEST,
 }
 """The library, whose bug is there from the start."""
-INHERENT = {
-    "asks: which distributions there are",
-    "asks, worn: the classes that there are",
-    "asks: the names of a long text",
-    "asks: the dump of a crash handler",
-    "asks, worn: a format",
-}
-"""What no layer stops: code that asks what is installed, or what was loaded, and is the same where a program runs.
-
-The last three look for pytest's name in the paths of all modules, and the folder of these tests has it.
-"""
+INHERENT = {"asks: the dump of a crash handler"}
+"""What no layer stops: code that holds the repair, and asks where it runs (a path). A person is told to look at it."""
 
 
 def host(name: str) -> dict[str, str]:

@@ -84,8 +84,8 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
         except (RecursionError, ValueError, MemoryError) as e:  # code that is nested, or has numbers, beyond measure
             why = f"{SUSPICIOUS} its code cannot be inspected ({type(e).__name__}): nested too deeply, or too long"
             return Grade(outcome="unresolved", reason=why, dropped_paths=dropped)
-        if suspicions:
-            return Grade(outcome="unresolved", reason=suspicious(suspicions), dropped_paths=dropped)
+        if refused := [one for one in suspicions if one.refuses]:
+            return Grade(outcome="unresolved", reason=suspicious(refused), dropped_paths=dropped)
         # The files with FAIL_TO_PASS tests run first and, only if those pass, the whole suite.
         first = whole = test_files(task.fail_to_pass)
         if not set(test_files(task.pass_to_pass)) <= set(first):
@@ -98,8 +98,9 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
         bad, look = (bad, "") if bad else compared(prepared, task, states.bug_tree, tree, sandbox)
         failed = _failed_tests(run, task, prepared.repository.test_roots)
         found = Grade(outcome="unresolved" if bad else "resolved", reason=bad, tests=run.tests, failed_tests=failed)
-        if look:
-            found = replace(found, reason=f"{LOOK_AT} {look}")
+        marks = [look] if look else [f"{one.path}:{one.line}, which {one.what}" for one in suspicions[:_MOST_LINES]]
+        if marks and not bad:
+            found = replace(found, reason=_valid(f"{LOOK_AT} {'; '.join(marks)}"))
     except (InfrastructureError, SandboxError, OSError) as e:
         if isinstance(e, KilledError) and survives(prepared, task, sandbox):
             why = "its processes ended the test run by a signal"

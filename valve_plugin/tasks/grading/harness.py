@@ -8,15 +8,19 @@ A script of the standard library and pytest only, with the two beside it; it nev
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import importlib.machinery
 import importlib.util
 import json
+import logging
 import os
 import sys
+import threading
 import types
-from collections.abc import Iterator
-from contextlib import suppress
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,6 +42,12 @@ LONGEST = 300
 
 # Bound now, because tests may replace them in their modules.
 write, modules = os.write, sys.modules
+_HOOKS = sys.unraisablehook, threading.excepthook
+_FILTERS = list(warnings.filters)
+_WARNINGS: dict[str, Any] = {
+    name: vars(warnings)[name] for name in ("showwarning", "_showwarnmsg_impl") if name in vars(warnings)
+}
+"""How Python starts."""
 
 
 class Progress:
@@ -150,6 +160,16 @@ class Asker(Reporter):
     def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> bool:
         """Run a test several times."""
 
+        runtest = item.runtest
+
+        def called() -> None:
+            given = getattr(item, "funcargs", {})
+            for name, value in item.callspec.params.items() if hasattr(item, "callspec") else ():
+                if given.get(name) is value:
+                    given[name] = self._ask.vary(name, value)
+            with bare(getattr(item, "fixturenames", ())):
+                runtest()
+
         def run(variant: int) -> str:
             self._end = ""
             if variant and hasattr(item, "_initrequest"):
@@ -157,19 +177,9 @@ class Asker(Reporter):
             runtestprotocol(item, log=False, nextitem=nextitem)
             return self._end
 
+        item.runtest = called
         self._ask.runs(item.nodeid, run)
         return True
-
-    @pytest.hookimpl(hookwrapper=True)
-    def pytest_pyfunc_call(self, pyfuncitem: Any) -> Iterator[None]:
-        """Give other parameters."""
-        os.environ.pop("PYTEST_CURRENT_TEST", None)  # code that asks whether a test runs finds less
-        sys.argv[:] = [__file__]
-        given = pyfuncitem.funcargs
-        for name, value in pyfuncitem.callspec.params.items() if hasattr(pyfuncitem, "callspec") else ():
-            if given.get(name) is value:
-                given[name] = self._ask.vary(name, value)
-        yield
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Iterator[None]:
@@ -178,6 +188,26 @@ class Asker(Reporter):
         yield
         if call.excinfo is not None:
             self._end = f"{call.when} {call.excinfo.type.__qualname__}"
+
+
+@contextmanager
+def bare(fixtures: Collection[str]) -> Iterator[None]:
+    """Take away what pytest puts around a test, so that code which asks whether a test runs finds less."""
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+    sys.argv[:] = [__file__]
+    sys.unraisablehook, threading.excepthook = _HOOKS
+    faulthandler.disable()
+    root = logging.getLogger()
+    theirs = [one for one in root.handlers if type(one).__module__.startswith("_pytest.") and "caplog" not in fixtures]
+    root.handlers[:] = [one for one in root.handlers if one not in theirs]
+    with warnings.catch_warnings():
+        if "recwarn" not in fixtures:
+            vars(warnings).update(_WARNINGS)
+            warnings.filters[:] = _FILTERS  # type: ignore[index]
+        try:
+            yield
+        finally:
+            root.handlers += theirs
 
 
 class SourceLoader(importlib.machinery.SourceFileLoader):

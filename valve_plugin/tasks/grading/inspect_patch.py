@@ -61,6 +61,18 @@ _IN_TEXT = re.compile(r"pytest|PYTEST|unittest|conftest|/proc/|(?:^|[/\\])tests?
 """Text that names tests, their framework or the process's own files."""
 _LONGEST_WORDS = 200
 """In longer texts, which are prose, single words count for nothing."""
+_GIVEN = _words("""
+    __future__ abc array ast asyncio base64 binascii bisect calendar cmath codecs collections colorsys
+    concurrent contextlib copy copyreg csv dataclasses datetime decimal difflib enum errno fractions functools
+    graphlib hashlib heapq hmac html http inspect io ipaddress itertools json keyword logging math numbers
+    operator pathlib pprint queue re reprlib shlex statistics string stringprep struct textwrap threading token
+    tokenize types typing unicodedata urllib warnings weakref xml zlib zoneinfo""")
+"""Modules of the standard library that answer from what they are given, but for these names."""
+_NOT_GIVEN = _words("""
+    now today utcnow home cwd expanduser expandvars open exists isfile isdir get_cache_token get_overloads
+    text_encoding TextIOWrapper current_thread main_thread enumerate active_count getLogger root filters
+    showwarning urlopen getproxies get_event_loop get_running_loop""")
+_ASKS = "asks for "
 _COMPARES = _words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__")
 
 _SOURCE = (".py", ".pyw")
@@ -86,6 +98,11 @@ class Suspicion(NamedTuple):
     line: int
     """0 for a whole file."""
     what: str
+
+    @property
+    def refuses(self) -> bool:
+        """Whether hardly a repair needs it; else a person should look, as it may tell a test from other uses."""
+        return not self.what.startswith(_ASKS)
 
     def __str__(self) -> str:
         what = f"`{self.what}`: no repair needs it" if self.line and " " not in self.what else self.what
@@ -161,6 +178,7 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
         case ast.Attribute(attr=name) | ast.Name(id=name):
             full = _full(node, bound)
             yield from (what for what in (_heads(full) if "." in full else ()) if what in _MODULES)
+            yield from _asks(full)
             yield from _NAMES & {name} or _BUILTINS & {
                 name if isinstance(node, ast.Name) else full.removeprefix("builtins.")
             }
@@ -184,6 +202,16 @@ def _full(node: ast.AST, bound: Mapping[str, str]) -> str:
         return bound.get(node.id, "")
     base = _full(node.value, bound) if isinstance(node, ast.Attribute) else ""
     return f"{base}.{node.attr}" if base and isinstance(node, ast.Attribute) else ""
+
+
+def _asks(name: str) -> Iterator[str]:
+    """Yield what of the standard library answers from more than it is given: clocks, paths, the environment."""
+    parts = name.split(".")
+    begin = 2 if parts[:2] == ["os", "path"] else 1  # a module of its own
+    given = begin == 2 or parts[0] in _GIVEN
+    ends = [n for n, part in enumerate(parts) if n >= begin and (not given or part in _NOT_GIVEN)]
+    if ends and parts[0] in sys.stdlib_module_names:
+        yield f"{_ASKS}`{'.'.join(parts[: ends[0] + 1])}`"
 
 
 def _module(name: str, module: str, own: frozenset[str]) -> Iterator[str]:

@@ -194,6 +194,8 @@ class Agreement(NamedTuple):
     """Places where a test passes though it sees something else than with the fix."""
     too_slow: int = 0
     """Tests that get other inputs with the fix, and with the patch have no time left for them."""
+    shown: bool = True
+    """Whether the tests show anything but how they end."""
 
     @property
     def forged(self) -> str:
@@ -209,11 +211,13 @@ class Agreement(NamedTuple):
     @property
     def look(self) -> str:
         """What a person should look at; "" if nothing."""
+        if not self.shown:
+            return "its code: its tests show nothing but whether they pass, so nothing could be compared"
         if self.too_slow:
             return f"how long it takes: {self.too_slow} of its tests had no time for other inputs"
         if self.free and self.changed[0] < _FEW:
             return "what its tests see: they pass with other values than those of the known fix"
-        few = ((of, same) for of, same in (self.changed, self.own_changed) if of and 2 * same <= of)
+        few = ((of, same) for of, same in self[:3] if of and 2 * same <= of)
         return next((f"what its tests see: {same} of {of} values are those of the known fix" for of, same in few), "")
 
 
@@ -230,7 +234,9 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
         reached, runs = {_place(key) for key in ours}, {_place(key)[0] for key in ours}
         given = {key.partition(")")[0] for key in ours}
         all_free += len(free)
-        slow += runs == {"0"} and any(not key.startswith("0 ") for key in seen)
+        slow += runs == {"0"} and all(
+            any(not key.startswith("0 ") for key in one) for one in (seen, again.get(test, {}))
+        )
         for key, value in seen.items():
             # Where a call gets what an earlier one gave, its inputs may be others. A slow repair has no time for all.
             compared = key.partition(")")[0] in given or "(" not in key or _place(key) not in reached
@@ -241,7 +247,8 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
                 kind[0] += 1
                 kind[1] += _same(ours.get(key), value)
     changed, kept, own_changed, _ = [(one, same) for one, same in counts]
-    return Agreement(changed, kept, own_changed, all_free, slow)
+    shown = any(_place(key)[1] != "end" for seen in fix.values() for key in seen)
+    return Agreement(changed, kept, own_changed, all_free, slow, shown)
 
 
 def _free(ours: Mapping[str, str], seen: Mapping[str, str]) -> set[str]:

@@ -15,6 +15,7 @@ import ast
 import asyncio
 import functools
 import importlib.abc
+import importlib.machinery
 import inspect
 import json
 import os
@@ -112,15 +113,35 @@ def load(root: str, path: str, source: str, packages: list[str], more: dict[str,
     module.__file__ = os.path.join(root, path)
     module.__package__ = ".".join(inside)
     sys.modules[_NAME] = module
+    known = set(map(id, below(object)))
     exec(compile(Renamed().visit(tree), "main.py", "exec"), vars(module))  # noqa: S102
     vars(module).update(more)
     sys.path.remove(place)
     case = getattr(sys.modules.get("unittest"), "TestCase", ())
-    tools = _TOOLS.difference(packages)
+    hide(_TOOLS.difference(packages), known)
+    return module, case
+
+
+def below(kind: Any) -> Iterator[Any]:
+    """Yield the classes that are made from a class."""
+    for one in type.__subclasses__(kind):
+        yield from (one, *below(one))
+
+
+def hide(tools: frozenset[str], known: set[int]) -> None:
+    """Leave no trace of tools that were loaded: no module, no distribution, no class but those known before."""
     for name in [name for name in sys.modules if name.partition(".")[0] in tools]:
         del sys.modules[name]
+    for kind in below(object):
+        if id(kind) not in known and kind.__module__.partition(".")[0] in tools:
+            kind.__module__ = _NAME
+    finder, found = importlib.machinery.PathFinder, importlib.machinery.PathFinder.find_distributions
+
+    def others(*given: Any) -> Iterator[Any]:
+        return (one for one in found(*given) if one.metadata["Name"].lower() not in tools)
+
+    finder.find_distributions = staticmethod(others)  # type: ignore[method-assign,assignment]
     sys.meta_path.insert(0, NoTools(tools - {"unittest"}))
-    return module, case
 
 
 def text_of(path: str) -> str:
