@@ -6,7 +6,6 @@ import ctypes
 import errno
 import tempfile
 from ctypes import c_int, c_uint32, c_uint64, c_void_p
-from typing import NamedTuple
 
 from valve_plugin.sandbox import seccomp
 
@@ -15,35 +14,11 @@ ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _ALLOW = 0x7FFF0000
 _FAIL = 0x00050000  # plus the error number
 _OTHER_ARCHITECTURE = 2  # attribute: what happens to calls of another architecture, as a 32-bit program makes them
-_EQUAL, _AT_LEAST, _MASKED, _NOT_EQUAL = 4, 5, 7, 1
+_OPERATORS = {"SCMP_CMP_EQ": 4, "SCMP_CMP_GE": 5, "SCMP_CMP_MASKED_EQ": 7, "SCMP_CMP_NE": 1}
 
 
 class _Comparison(ctypes.Structure):
     _fields_ = [("arg", c_uint32), ("op", c_int), ("a", c_uint64), ("b", c_uint64)]
-
-
-class Rule(NamedTuple):
-    """A call that fails with `error`, if all comparisons (argument, operator, value, second value) hold."""
-
-    error: int
-    name: str
-    comparisons: tuple[tuple[int, int, int, int], ...] = ()
-
-
-def rules() -> list[Rule]:
-    """Return the table as rules."""
-    found = [Rule(error, name) for error, names in seccomp.CLOSED.items() for name in names]
-    found += [Rule(errno.ENOSYS, name) for name in seccomp.UNCOUNTED]
-    for bit in range(32):
-        if (flag := 1 << bit) & seccomp.NAMESPACE_FLAGS:
-            found.append(Rule(errno.EPERM, "clone", ((0, _MASKED, flag, flag),)))
-    # The kernel looks at the low half of the argument only, the last comparison at all of it.
-    other = [family for family in range(seccomp.NETLINK) if family not in seccomp.SOCKETS]
-    found += [Rule(errno.EAFNOSUPPORT, "socket", ((0, _EQUAL, family, 0),)) for family in other]
-    netlink = ((0, _EQUAL, seccomp.NETLINK, 0), (2, _NOT_EQUAL, 0, 0))
-    found.append(Rule(errno.EAFNOSUPPORT, "socket", netlink))
-    found.append(Rule(errno.EAFNOSUPPORT, "socket", ((0, _AT_LEAST, seccomp.NETLINK + 1, 0),)))
-    return found
 
 
 def compile_filter(architecture: int) -> bytes:
@@ -60,10 +35,12 @@ def compile_filter(architecture: int) -> bytes:
         if own != architecture:
             _require(library.seccomp_arch_remove(context, c_uint32(own)), "seccomp_arch_remove", errno.EEXIST)
     _require(library.seccomp_attr_set(context, _OTHER_ARCHITECTURE, c_uint32(_FAIL | errno.ENOSYS)), "seccomp_attr_set")
-    for rule in rules():
+    for rule in [*seccomp.rules(), *(seccomp.Rule(errno.ENOSYS, name) for name in seccomp.UNCOUNTED)]:
         number = library.seccomp_syscall_resolve_name(rule.name.encode())
         assert number != -1, f"this libseccomp does not know {rule.name}; use a newer one"
-        comparisons = (_Comparison * len(rule.comparisons))(*[_Comparison(*one) for one in rule.comparisons])
+        comparisons = (_Comparison * len(rule.comparisons))(
+            *[_Comparison(n, _OPERATORS[how], *values) for n, how, *values in rule.comparisons]
+        )
         action = c_uint32(_FAIL | rule.error)
         done = library.seccomp_rule_add_array(context, action, number, len(rule.comparisons), comparisons)
         _require(done, f"the rule for {rule.name}")

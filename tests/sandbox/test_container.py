@@ -246,6 +246,11 @@ def test_docker_s_own_daemon(
             assert out(box, "ls /sys/class/net; grep CapEff /proc/self/status") == "0 lo\nCapEff:\t0000000000000000"
             assert 200 < int(out(box, FORK_MANY).split()[1]) < 300
             assert out(box, "while :; do :; done", cpu_seconds=1).startswith("cpu")
+            assert box.run(["python", "-c", CLOSED], limits=ProcessLimits()).output == b"True\n3\n"
+            assert box.run(UNNAMED["mapped"], limits=ProcessLimits(disk_bytes=40 * MIB)).limit == "disk"
+        with open_task(inside, task) as place, Container(inside.image).start(place, memory_bytes=1024 * MIB) as box:
+            for _ in range(8):  # it is a race of the engine with the kernel
+                assert box.run(MISCHIEF["memory of nobody"], limits=LIMITS).limit == "memory"
         assert Engine("docker").call("ps", "-aq") == ""
     engine_problem.cache_clear()
 

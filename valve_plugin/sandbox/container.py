@@ -199,9 +199,11 @@ class RunningContainer:
         """Return how a command ended, without the mark; see `run`."""
         clean = replace(done, output=done.output.removeprefix(mark))
         # A command can hold memory that no process is charged for, so that the kernel kills process 1: no host's error.
-        # Its control group is soon gone then; the file is by podman's monitor.
+        # Its control group is soon gone then; the file is by podman's monitor, and docker remembers it.
         killed = self._group.usage().killed > before.killed or self._oom.exists()
         gone = (done.limit or done.returncode) and not killed and not self._running()
+        if gone and self.engine.ran_out_of_memory(self.id):
+            killed, gone = True, False
         if gone or not (done.limit or killed or done.output.startswith(mark)):
             output = clean.output[-300:].decode("utf-8", "replace").strip()
             why = f"{self.engine.name} exec ended with {done.returncode}: {output}"
@@ -232,11 +234,11 @@ def container_options(
     words += ["--memory", str(memory_bytes), "--memory-swap", str(memory_bytes)]
     words += ["--pids-limit", str(ProcessLimits().processes + _OWN_PROCESSES), "--shm-size", str(256 * MIB)]
     words += [*_ulimits(), *labels(ours / "alive")]
+    if (ours / "seccomp.json").exists():
+        words += ["--security-opt", f"seccomp={ours / 'seccomp.json'}"]
     if engine.name == "podman":
         # No proxy variables of the host, which may contain passwords; no unlimited file systems in memory.
         words += ["--http-proxy=false", "--read-only-tmpfs=false"]
-        if (ours / "seccomp.json").exists():
-            words += ["--security-opt", f"seccomp={ours / 'seccomp.json'}"]
         if os.geteuid():
             words += ["--userns=keep-id"]
     for source, place in {workspace.path: TESTBED, workspace.home: HOME, workspace.tmp: TMP}.items():

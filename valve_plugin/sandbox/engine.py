@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -17,7 +18,7 @@ from valve_plugin.codec import digest_bytes
 from valve_plugin.errors import SandboxError
 from valve_plugin.paths import data_dir
 from valve_plugin.records import Record
-from valve_plugin.sandbox.seccomp import podman_profile
+from valve_plugin.sandbox.seccomp import docker_profile, podman_profile
 from valve_plugin.sandbox.supervisor import run_child
 from valve_plugin.sandbox.trees import walk
 
@@ -30,6 +31,7 @@ OWNER_LABEL, ALIVE_LABEL = "valve.data", "valve.alive"
 COPY_SECONDS = 1800
 """Time limit for copying a folder out of an image."""
 _SECONDS = 300  # time limit of other engine commands
+_GOING_SECONDS = 30
 _PODMAN_PROFILES = (Path("/etc/containers/seccomp.json"), Path("/usr/share/containers/seccomp.json"))
 _NO_LIMITS = (
     "{name} cannot limit memory and processes: control groups of version 1 need root, those of version 2 need the "
@@ -101,12 +103,9 @@ class Engine:
         return done.stdout.decode("utf-8", "replace").strip()
 
     def profile(self) -> tuple[str, str]:
-        """Return (the profile of system calls (JSON) for containers, why there is none); see `seccomp`.
-
-        Docker always has its own: both are empty.
-        """
-        if self.name != "podman":
-            return "", ""
+        """Return (the profile of system calls (JSON) for containers, why there is none); see `seccomp`."""
+        if self.name == "docker":
+            return docker_profile(), ""
         default = next((path for path in _PODMAN_PROFILES if path.exists()), _PODMAN_PROFILES[-1])
         try:
             return podman_profile(default), ""
@@ -118,9 +117,19 @@ class Engine:
         wait = ["-t", "0"] if self.name == "podman" else []  # docker's `rm -f` never waits
         try:
             self.call("rm", "-f", *wait, container)
-        except SandboxError:
-            if self.call("ps", "-aq", "--no-trunc", "--filter", f"id={container}"):
-                raise
+        except SandboxError:  # docker says so also of a container that ended, and that it is about to remove itself
+            end = time.monotonic() + _GOING_SECONDS
+            while self.call("ps", "-aq", "--no-trunc", "--filter", f"id={container}"):
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
+
+    def ran_out_of_memory(self, container: str) -> bool:
+        """Return whether docker says so of a container, also after it is gone; podman's monitor writes a file."""
+        if self.name != "docker":
+            return False
+        which = ["--filter", f"container={container}", "--filter", "event=oom"]
+        return bool(self.call("events", "--since", "0", "--until", f"{time.time():.3f}", *which))
 
     def sweep(self) -> int:
         """Remove containers whose owner process is dead; return their number."""
