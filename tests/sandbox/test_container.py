@@ -22,6 +22,7 @@ from tests import calc, docker, images
 from tests.agents.support import SUBMIT, saying
 from tests.evolve.library import valve
 from tests.sandbox.mischief import LIMITS, MISCHIEF, UNNAMED
+from tests.sandbox.test_seccomp import ALLOCATE
 from tests.tools import until
 from valve_plugin.agents import process
 from valve_plugin.bank.store import BankStore
@@ -31,6 +32,7 @@ from valve_plugin.evolve.open import fix_panel as fix_panel
 from valve_plugin.paths import data_dir
 from valve_plugin.records import Context, Task
 from valve_plugin.rollouts.attempt import attempt
+from valve_plugin.sandbox import seccomp
 from valve_plugin.sandbox import workspace as workspaces
 from valve_plugin.sandbox.bubblewrap import choose
 from valve_plugin.sandbox.cgroup import ControlGroup
@@ -174,8 +176,14 @@ with concurrent.futures.ThreadPoolExecutor(2) as pool: print(sum(pool.map(int, "
 """
 
 
-def test_system_calls_that_nobody_needs_are_closed(box: RunningContainer) -> None:
+def assert_calls_are_closed(box: RunningContainer) -> None:
     assert box.run(["python", "-c", CLOSED], limits=ProcessLimits()).output == b"True\n3\n"
+    words = ["python", "-c", ALLOCATE, *map(str, seccomp.ALLOCATE)]
+    assert box.run(words, limits=ProcessLimits()).output == b"fine\n"
+
+
+def test_system_calls_that_nobody_needs_are_closed(box: RunningContainer) -> None:
+    assert_calls_are_closed(box)
 
 
 def test_a_container_without_memory_is_no_error_of_the_host(workspace: Workspace) -> None:
@@ -246,7 +254,7 @@ def test_docker_s_own_daemon(
             assert out(box, "ls /sys/class/net; grep CapEff /proc/self/status") == "0 lo\nCapEff:\t0000000000000000"
             assert 200 < int(out(box, FORK_MANY).split()[1]) < 300
             assert out(box, "while :; do :; done", cpu_seconds=1).startswith("cpu")
-            assert box.run(["python", "-c", CLOSED], limits=ProcessLimits()).output == b"True\n3\n"
+            assert_calls_are_closed(box)
             assert box.run(UNNAMED["mapped"], limits=ProcessLimits(disk_bytes=40 * MIB)).limit == "disk"
         with open_task(inside, task) as place, Container(inside.image).start(place, memory_bytes=1024 * MIB) as box:
             for _ in range(8):  # it is a race of the engine with the kernel

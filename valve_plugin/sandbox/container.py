@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from valve_plugin.errors import SandboxError
 from valve_plugin.sandbox.cgroup import ControlGroup, Usage
 from valve_plugin.sandbox.engine import Engine, Image, labels
+from valve_plugin.sandbox.seccomp import container_profile
 from valve_plugin.sandbox.supervisor import (
     MIB,
     OOM_SCORE,
@@ -170,15 +171,18 @@ class RunningContainer:
     def _start(self) -> None:
         ours = self.workspace.root / f"engine-{secrets.token_hex(4)}"
         ours.mkdir(mode=0o755)
-        for name, text in {"init": _INIT, "command": _COMMAND, "alive": ""}.items():
+        for name, text in {
+            "init": _INIT,
+            "command": _COMMAND,
+            "alive": "",
+            "seccomp.json": container_profile(),
+        }.items():
             (ours / name).write_text(text)
             (ours / name).chmod(0o755)
         self._lock = os.open(ours / "alive", os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
             waits = "lock" if os.uname().sysname == "Linux" else "time"
-            if profile := self.engine.profile()[0]:
-                (ours / "seccomp.json").write_text(profile)
             options = container_options(self.engine, self.workspace, ours, self.readonly, self.memory_bytes)
             words = ["run", "-d", *options, self.image.id, waits, str(LIFETIME_SECONDS)]
             self.id = self.engine.call(*words, cwd=self.workspace.root)
@@ -233,9 +237,7 @@ def container_options(
     words = ["--rm", *_CLOSED, "--hostname", "sandbox", "--security-opt", "no-new-privileges", "--log-driver", "none"]
     words += ["--memory", str(memory_bytes), "--memory-swap", str(memory_bytes)]
     words += ["--pids-limit", str(ProcessLimits().processes + _OWN_PROCESSES), "--shm-size", str(256 * MIB)]
-    words += [*_ulimits(), *labels(ours / "alive")]
-    if (ours / "seccomp.json").exists():
-        words += ["--security-opt", f"seccomp={ours / 'seccomp.json'}"]
+    words += [*_ulimits(), *labels(ours / "alive"), "--security-opt", f"seccomp={ours / 'seccomp.json'}"]
     if engine.name == "podman":
         # No proxy variables of the host, which may contain passwords; no unlimited file systems in memory.
         words += ["--http-proxy=false", "--read-only-tmpfs=false"]

@@ -18,7 +18,6 @@ from valve_plugin.codec import digest_bytes
 from valve_plugin.errors import SandboxError
 from valve_plugin.paths import data_dir
 from valve_plugin.records import Record
-from valve_plugin.sandbox.seccomp import docker_profile, podman_profile
 from valve_plugin.sandbox.supervisor import run_child
 from valve_plugin.sandbox.trees import walk
 
@@ -32,7 +31,6 @@ COPY_SECONDS = 1800
 """Time limit for copying a folder out of an image."""
 _SECONDS = 300  # time limit of other engine commands
 _GOING_SECONDS = 30
-_PODMAN_PROFILES = (Path("/etc/containers/seccomp.json"), Path("/usr/share/containers/seccomp.json"))
 _NO_LIMITS = (
     "{name} cannot limit memory and processes: control groups of version 1 need root, those of version 2 need the "
     "controllers memory and pids for this user (systemd: Delegate=yes)"
@@ -101,16 +99,6 @@ class Engine:
             errors = done.stderr.decode("utf-8", "replace").strip()[-300:]
             raise SandboxError(f"{self.name} {arguments[0]} ended with {done.returncode}: {errors}")
         return done.stdout.decode("utf-8", "replace").strip()
-
-    def profile(self) -> tuple[str, str]:
-        """Return (the profile of system calls (JSON) for containers, why there is none); see `seccomp`."""
-        if self.name == "docker":
-            return docker_profile(), ""
-        default = next((path for path in _PODMAN_PROFILES if path.exists()), _PODMAN_PROFILES[-1])
-        try:
-            return podman_profile(default), ""
-        except (OSError, ValueError, LookupError) as e:
-            return "", f"podman's profile of system calls cannot be read, so containers can make more of them: {e}"
 
     def remove(self, container: str) -> None:
         """Kill and remove a container; do nothing if it is gone."""

@@ -1,8 +1,8 @@
-"""The system calls that commands in a sandbox cannot make: a table, and what bubblewrap, podman and docker make of it.
+"""The system calls that commands in a sandbox cannot make: a table, and what sandboxes make of it.
 
-No build, test or tool needs these calls, and each is a way out, a channel to other rollouts, or memory that no limit
-counts. podman's own profile, from a file, stays as well. Docker's cannot be read, so the table replaces it: unlike that
-profile, it closes sockets of virtual machines, `ptrace`, the listing of the network and, before version 25, `io_uring`.
+No build, test or tool needs these calls, and each is a way out, a channel to other rollouts, or memory or disk space
+that no limit counts in time. A container gets the table in place of the engine's own profile, which leaves more open:
+sockets of virtual machines, `ptrace`, the listing of the network, Landlock, and `io_uring` in older versions.
 
 bubblewrap takes a compiled filter. Those in `seccomp_filters/` are made from the table with libseccomp, one for each
 architecture, by `python -m tests.sandbox.filters`; so neither libseccomp nor a compiler is needed here.
@@ -13,9 +13,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 NAMESPACE_FLAGS = 0x7E020000
 """Flags of clone that make a namespace. In a user namespace of its own a process has all capabilities."""
@@ -39,11 +38,19 @@ CLOSED: dict[int, tuple[str, ...]] = {
     # can read, and falls back to clone.
     errno.ENOSYS: (
         *("clone3", "keyctl", "add_key", "request_key", "io_uring_setup", "io_uring_enter", "io_uring_register"),
+        # A rule of Landlock keeps a file on the disk that has neither a name nor a descriptor.
+        *("landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"),
     ),
 }
 UNCOUNTED = ("memfd_create", "memfd_secret", "shmget")
 """Memory that stays in use without being mapped, so limits of processes do not count it. Closed (ENOSYS) by
 bubblewrap; a container's control group counts it."""
+PUNCH_HOLE = 2
+"""The flag of fallocate without which it takes disk space: all that is free, within milliseconds, and beyond the limit
+of a file's size. As on a file system that cannot do that, programs then write zeros."""
+ALLOCATE = (0x40305828, 0x4030582A, 0x40305839)
+"""Commands of ioctl that do the same on any file system (FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE)."""
+_LOW_HALF = 0xFFFFFFFF
 _EQUAL, _MASKED = "SCMP_CMP_EQ", "SCMP_CMP_MASKED_EQ"
 
 
@@ -80,38 +87,22 @@ def rules() -> list[Rule]:
     found += [Rule(errno.EAFNOSUPPORT, "socket", (one,)) for one in other]
     netlink = Comparison(0, _EQUAL, NETLINK), Comparison(2, "SCMP_CMP_NE", 0)
     found.append(Rule(errno.EAFNOSUPPORT, "socket", netlink))
+    found.append(Rule(errno.EOPNOTSUPP, "fallocate", (Comparison(1, _MASKED, PUNCH_HOLE, 0),)))
+    for command in ALLOCATE:
+        found.append(Rule(errno.EOPNOTSUPP, "ioctl", (Comparison(1, _MASKED, _LOW_HALF, command),)))
     return found
 
 
-def docker_profile() -> str:
-    """Return a profile (JSON) for docker with the calls of the table closed; its own cannot be read."""
-    syscalls = [_rule("SCMP_ACT_ERRNO", [rule.name], *rule.comparisons) | {"errnoRet": rule.error} for rule in rules()]
+def container_profile() -> str:
+    """Return a profile (JSON) for podman and docker with the calls of the table closed."""
+    names = ("index", "op", "value", "valueTwo")
+    syscalls = [
+        {
+            "action": "SCMP_ACT_ERRNO",
+            "names": [rule.name],
+            "errnoRet": rule.error,
+            "args": [dict(zip(names, one, strict=True)) for one in rule.comparisons],
+        }
+        for rule in rules()
+    ]
     return json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": syscalls})
-
-
-def podman_profile(default: Path) -> str:
-    """Return podman's profile (JSON) with the calls of the table closed.
-
-    Args:
-        default: podman's own profile, which opens all that a container in a container needs.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it has another format.
-    """
-    profile = json.loads(default.read_bytes())
-    closed = {name for names in CLOSED.values() for name in names}
-    for rule in profile["syscalls"]:
-        rule["names"] = [name for name in rule["names"] if name not in closed | {"clone", "socket"}]
-    allowed = [rule for rule in profile["syscalls"] if rule["names"]]
-    allowed += [_rule("SCMP_ACT_ERRNO", names) | {"errnoRet": code} for code, names in CLOSED.items()]
-    allowed.append(_rule("SCMP_ACT_ALLOW", ["clone"], Comparison(0, _MASKED, NAMESPACE_FLAGS)))
-    allowed += [_rule("SCMP_ACT_ALLOW", ["socket"], Comparison(0, _EQUAL, family)) for family in SOCKETS]
-    netlink = Comparison(0, _EQUAL, NETLINK), Comparison(2, _EQUAL, 0)
-    allowed.append(_rule("SCMP_ACT_ALLOW", ["socket"], *netlink))
-    return json.dumps(profile | {"syscalls": allowed})
-
-
-def _rule(action: str, names: Sequence[str], *comparisons: Comparison) -> dict[str, Any]:
-    args = [{"index": c.argument, "op": c.operator, "value": c.value, "valueTwo": c.second} for c in comparisons]
-    return {"action": action, "names": list(names), "args": args}
