@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,6 +55,22 @@ def test_a_walk_finds_what_there_is_and_remove_leaves_nothing(wanted: list[tuple
         remove_tree(root)
         assert [p.name for p in Path(place).iterdir()] == ["outside"]
         assert [p.name for p in outside.iterdir()] == ["kept"]
+
+
+@given(entries)
+def test_folders_are_closed_again(wanted: list[tuple[list[str], str]]) -> None:
+    def modes() -> dict[str, int]:
+        opened = walk(root, unlock=True, relock=True)
+        return {f.path(name): stat.S_IMODE(f.status(name).st_mode) for f in opened for name in f.folders}
+
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place, "root")
+        root.mkdir()
+        plant(root, wanted, Path(place))
+        before = modes()
+        assert set(before.values()) <= {0, 0o755}
+        assert modes() == before
+        remove_tree(root)
 
 
 def test_depth_takes_neither_stack_nor_descriptors(pit: Path) -> None:

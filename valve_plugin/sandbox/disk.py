@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,15 +25,20 @@ class DiskWatch:
         self.root, self.limit = root, limit
         self.filled, self.hidden = _filled(root), 0
 
-    def exceeded(self, pids: Iterable[int] = ()) -> bool:
+    def exceeded(self, pids: Sequence[int] | None = None) -> bool:
         """Whether the folder's files, and those without a name that processes hold open, are too large.
 
         A process can hold a file where it is not among its descriptors: mapped, by a thread with descriptors of its
         own, or in the queue of a socket. That is looked for only while the disk is fuller than at the start by the
-        limit. What cannot be counted then, again and again, is taken to be what the disk is fuller by.
+        limit. What cannot be counted then, again and again, is taken to be what the disk is fuller by, closed folders
+        included.
+
+        Args:
+            pids: the processes; None when they have ended. Then closed folders are opened and closed again.
         """
-        named = disk_bytes(self.root)
-        processes = [(pid, threads(pid)) for pid in pids]
+        closed: list[str] = []
+        named = disk_bytes(self.root, unlock=pids is None and os.geteuid() != 0, on_skip=closed.append)
+        processes = [(pid, threads(pid)) for pid in pids or ()]
         if named + _held(f"/proc/{pid}/fd" for pid, _ in processes)[0] > self.limit:
             return True
         if _filled(self.root) - self.filled <= self.limit:
@@ -43,16 +48,21 @@ class DiskWatch:
         held, sockets = _held([*(f"/proc/{tid}/fd" for _, tids in processes for tid in tids), *mapped])
         if named + held > self.limit:
             return True
-        hidden = any(map(_on_its_way, sockets)) or (os.geteuid() and any(map(_deleted, mapped)))
+        hidden = closed or any(map(_on_its_way, sockets)) or (os.geteuid() and any(map(_deleted, mapped)))
         self.hidden = self.hidden + 1 if hidden else 0
         return self.hidden > _HIDDEN_CHECKS
 
 
-def disk_bytes(root: Path) -> int:
-    """Return the disk space of a directory's files in bytes, at least a block for each, without following links."""
+def disk_bytes(root: Path, *, unlock: bool = False, on_skip: Callable[[str], object] = lambda _: None) -> int:
+    """Return the disk space of a directory's files in bytes, at least a block for each, without following links.
+
+    Args:
+        unlock: also of folders that their owner has closed; they are opened for that.
+        on_skip: called with the name of a folder that cannot be opened.
+    """
     total = 0
     with suppress(OSError):  # a folder was moved at the same time: the next check counts it
-        for folder in walk(root, skip=True):
+        for folder in walk(root, unlock=unlock, relock=True, on_skip=on_skip):
             for name in (*folder.others, *folder.folders):
                 with suppress(OSError):
                     total += max(folder.status(name).st_blocks * 512, _BLOCK)

@@ -25,9 +25,13 @@ class Folder:
     """A folder that `walk` has reached."""
 
     def __init__(self, at: int | None, name: str, way: Sequence[str], *, unlock: bool) -> None:
-        if unlock and stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+        self.locked: int | None = None
+        """The mode it had, where it had to be unlocked."""
+        mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode if unlock else 0
+        if stat.S_ISDIR(mode) and mode & stat.S_IRWXU != stat.S_IRWXU:
             with suppress(PermissionError):  # another user's; it may be readable anyway
                 os.chmod(name, stat.S_IRWXU, dir_fd=at)
+                self.locked = stat.S_IMODE(mode)
         self.name, self.way = name, way
         """`way`: names from the root to this folder. The list belongs to `walk` and changes in its next step."""
         self.folders: deque[str] = deque()
@@ -84,7 +88,8 @@ def walk(
     at: int | None = None,
     *,
     unlock: bool = False,
-    skip: bool = False,
+    relock: bool = False,
+    on_skip: Callable[[str], object] | None = None,
     on_leave: Callable[[Folder, str], None] = lambda *_: None,
 ) -> Iterator[Folder]:
     """Yield a folder and all folders below it, each before its subfolders.
@@ -93,7 +98,8 @@ def walk(
         root: the folder; not a symbolic link.
         at: file descriptor of the folder to which `root` is relative; by default the working directory.
         unlock: first give the owner all permissions on each folder.
-        skip: skip folders that cannot be opened.
+        relock: give each unlocked folder its permissions back when it is done.
+        on_skip: called with the name of a folder that cannot be opened, which is skipped; by default it is an error.
         on_leave: called with (folder, name of a subfolder) after the subfolder is done.
 
     Raises:
@@ -110,9 +116,10 @@ def walk(
                 try:
                     below = Folder(here.fd, name, way, unlock=unlock)
                 except OSError:
-                    if skip:
-                        continue
-                    raise
+                    if on_skip is None:
+                        raise
+                    on_skip(name)
+                    continue
                 levels.append(below)
                 way.append(name)
                 if len(levels) > _MAX_OPEN:
@@ -120,6 +127,8 @@ def walk(
                 yield below
             elif len(levels) > 1:
                 levels[-2].reopen(here)
+                if relock and here.locked is not None:
+                    os.fchmod(here.fd, here.locked)
                 levels.pop().close()
                 way.pop()
                 on_leave(levels[-1], here.name)
@@ -140,7 +149,7 @@ def remove_tree(path: Path | str, at: int | None = None) -> None:
         if not stat.S_ISDIR(os.stat(path, dir_fd=at, follow_symlinks=False).st_mode):
             os.unlink(path, dir_fd=at)
             return
-        for folder in walk(path, at, unlock=True, skip=True, on_leave=remove_empty):
+        for folder in walk(path, at, unlock=True, on_skip=lambda _: None, on_leave=remove_empty):
             for name in folder.others:
                 with suppress(OSError):
                     os.unlink(name, dir_fd=folder.fd)

@@ -389,7 +389,7 @@ def read_directory(root: Path) -> list[File]:
     if not root.is_dir():
         raise TaskError(f'{root}: no such directory; `source = "path:…"` is relative to repository.toml')
     files, size = [], 0
-    for folder in walk(root.resolve(), skip=True):
+    for folder in walk(root.resolve(), on_skip=lambda _: None):
         for name in [n for n in folder.folders if n in _SKIP or os.path.exists(root / folder.path(n) / "pyvenv.cfg")]:
             folder.folders.remove(name)
         for name in folder.others:
