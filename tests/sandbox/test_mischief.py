@@ -17,7 +17,7 @@ from valve_plugin.errors import TaskError
 from valve_plugin.records import Task
 from valve_plugin.sandbox import workspace as workspaces
 from valve_plugin.sandbox.bubblewrap import Sandbox
-from valve_plugin.sandbox.cgroup import memory_group
+from valve_plugin.sandbox.cgroup import MemoryGroup, memory_group
 from valve_plugin.sandbox.supervisor import MIB, ProcessLimits, Sample
 from valve_plugin.sandbox.workspace import Workspace
 from valve_plugin.tasks.grading.grade import Grade, grade
@@ -121,11 +121,35 @@ def test_who_passes_descriptors_does_not_pay_for_a_disk_that_others_fill(
     assert (done.limit, done.output) == ("", b"fine\n")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a control group needs root here")
-def test_memory_of_sockets_is_limited(sandbox: Sandbox, place: Workspace) -> None:
-    with memory_group(MIB) as group:
-        if group is None:
+@pytest.fixture
+def group() -> MemoryGroup:
+    """A control group that is gone; another one can be made."""
+    if os.geteuid():
+        pytest.skip("a control group needs root here")
+    with memory_group(MIB) as made:
+        if made is None:
             missing("no control group can be made here")
+    return made
+
+
+UNAWAITED = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+while True:
+    if not os.fork():
+        while time.process_time() < 0.1: pass
+        os._exit(0)
+    time.sleep(0.1)
+"""
+
+
+def test_children_that_nobody_waits_for_use_cpu_time(sandbox: Sandbox, place: Workspace, group: MemoryGroup) -> None:
+    limits = ProcessLimits(cpu_seconds=1, wall_seconds=100)
+    assert sandbox.run(["python3", "-c", UNAWAITED], place, limits=limits).limit == "cpu"
+    assert not list(group.counter.parent.glob(f"valve-{os.getpid()}-*"))
+
+
+def test_memory_of_sockets_is_limited(sandbox: Sandbox, place: Workspace, group: MemoryGroup) -> None:
     limits = ProcessLimits(memory_bytes=300 * MIB, cpu_seconds=30)
     assert sandbox.run("ulimit -n 20000; " + MISCHIEF["memory of sockets"], place, limits=limits).limit == "memory"
     assert not list(group.folder.parent.glob(f"valve-{os.getpid()}-*"))

@@ -168,6 +168,7 @@ def _run(command: str | Sequence[str], workspace: Workspace, options: RunOptions
             env={"PATH": os.environ.get("PATH", os.defpath)},
             stdin=options.get("stdin", b""),
             pass_fds=[writer, *fds],
+            cpu_seconds=group.cpu_seconds if group else float,
             watcher=options.get("watcher"),
         )
         # bwrap writes this when the command has run, one JSON object per line. Its output and exit code say nothing

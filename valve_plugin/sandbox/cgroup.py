@@ -51,15 +51,17 @@ class ControlGroup:
     def usage(self) -> Usage:
         """Return what the group has used so far."""
         folders, unified = self.folders, self.folders.get("")
-        cpu = 0.0
-        if "cpuacct" in folders:  # version 1
-            with suppress(OSError, ValueError):
-                cpu = int((folders["cpuacct"] / "cpuacct.usage").read_text()) / 1e9
-        elif unified:
-            cpu = _field(unified / "cpu.stat", "usage_usec") / 1e6
+        counter = folders.get("cpuacct") or unified
+        cpu = _cpu_seconds(counter) if counter else 0.0
         if "memory" in folders:
             return Usage(cpu, _field(folders["memory"] / "memory.oom_control", "oom_kill"))
         return Usage(cpu, _field(unified / "memory.events", "oom_kill") if unified else 0)
+
+
+def _cpu_seconds(folder: Path) -> float:
+    with suppress(OSError, ValueError):  # version 1
+        return int((folder / "cpuacct.usage").read_text()) / 1e9
+    return _field(folder / "cpu.stat", "usage_usec") / 1e6
 
 
 def _field(path: Path, name: str) -> int:
@@ -74,10 +76,17 @@ class MemoryGroup(NamedTuple):
     """A control group that limits memory."""
 
     folder: Path
+    counter: Path
+    """The group that counts CPU time; another one in version 1."""
 
     def enter(self, command: list[str]) -> list[str]:
         """Return a command line that runs `command` and all its processes in this group."""
-        return ["/bin/sh", "-c", 'echo 0 >"$0" && exec "$@"', str(self.folder / "cgroup.procs"), *command]
+        groups = [str(folder / "cgroup.procs") for folder in self]
+        return ["/bin/sh", "-c", 'echo 0 >"$0" && echo 0 >"$1" && shift && exec "$@"', *groups, *command]
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time of all processes that were ever in it, also of those that nobody waited for."""
+        return _cpu_seconds(self.counter)
 
     def killed(self) -> int:
         """Return how many processes the kernel has killed because the limit was reached."""
@@ -100,26 +109,33 @@ def memory_group(limit: int) -> Iterator[MemoryGroup | None]:
         yield group
     finally:
         end = time.monotonic() + _SECONDS
-        while group and not _removed(group.folder) and time.monotonic() < end:
+        while group and [folder for folder in group if not _removed(folder)] and time.monotonic() < end:
             time.sleep(0.005)
 
 
 def _make_group(parent: Path, limit: int) -> MemoryGroup | None:
-    for left in parent.glob("valve-*-*"):  # of a killed process
-        if not Path("/proc", left.name.split("-")[1]).exists():
-            _removed(left)
-    folder = parent / f"valve-{os.getpid()}-{secrets.token_hex(4)}"
+    folder = counter = parent / f"valve-{os.getpid()}-{secrets.token_hex(4)}"
     with suppress(OSError):
-        folder.mkdir()
+        _make(folder)
         for name in _LIMITS:
             with suppress(OSError):  # the other version of control groups
                 _write(folder / name, str(limit))
                 for other, value in _NO_SWAP:
                     with suppress(OSError):  # a kernel that does not count swap
                         _write(folder / other, value.format(limit))
-                return MemoryGroup(folder)
+                if "cpuacct" in (own := ControlGroup(os.getpid(), root=True).folders):
+                    counter = own["cpuacct"] / folder.name
+                    _make(counter)
+                return MemoryGroup(folder, counter)
         _removed(folder)
     return None
+
+
+def _make(folder: Path) -> None:
+    for left in folder.parent.glob("valve-*-*"):  # of a killed process
+        if not Path("/proc", left.name.split("-")[1]).exists():
+            _removed(left)
+    folder.mkdir()
 
 
 def _write(path: Path, value: str) -> None:

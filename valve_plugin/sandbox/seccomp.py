@@ -42,8 +42,8 @@ CLOSED: dict[int, tuple[str, ...]] = {
         *("landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"),
     ),
 }
-UNCOUNTED = ("memfd_create", "memfd_secret", "shmget")
-"""Memory that stays in use without being mapped, so limits of processes do not count it. Closed (ENOSYS) by
+UNCOUNTED = ("memfd_create", "memfd_secret", "shmget", "semget", "msgget")
+"""Memory that stays in use without being mapped, so limits of processes do not count it: gigabytes. Closed (ENOSYS) by
 bubblewrap; a container's control group counts it."""
 PUNCH_HOLE = 2
 """The flag of fallocate without which it takes disk space: all that is free, within milliseconds, and beyond the limit

@@ -206,6 +206,7 @@ def supervise(
     cwd: Path | None = None,
     pass_fds: Sequence[int] = (),
     totals: Callable[[], Totals] | None = None,
+    cpu_seconds: Callable[[], float] = float,
     watcher: Watcher | None = None,
 ) -> CommandResult:
     """Run a command until it ends or exceeds a limit; then kill its remaining processes.
@@ -213,6 +214,7 @@ def supervise(
     Args:
         root: directory whose size counts against `limits.disk_bytes`.
         totals: returns what is in use; by default by the command and its descendants.
+        cpu_seconds: returns the CPU time as somebody else knows it; the larger one counts.
         watcher: receives samples; an exception that it raises ends the command, and is raised here.
 
     Raises:
@@ -232,7 +234,7 @@ def supervise(
         )
     except OSError as e:
         raise SandboxError(f"{command[0]} cannot be started: {e}") from e
-    watch = _Watch(process, root, limits, totals or partial(_totals, process.pid), watcher)
+    watch = _Watch(process, root, limits, totals or partial(_totals, process.pid), cpu_seconds, watcher)
     if stdin:
         threading.Thread(target=_feed, args=(process, stdin), daemon=True).start()
     try:
@@ -260,9 +262,11 @@ class _Watch:
         root: Path,
         limits: ProcessLimits,
         totals: Callable[[], Totals],
+        cpu_seconds: Callable[[], float],
         watcher: Watcher | None,
     ) -> None:
         self.process, self.limits, self.totals, self.watcher = process, limits, totals, watcher
+        self.cpu_seconds = cpu_seconds
         self.disk = DiskWatch(root, limits.disk_bytes)
         self.unseen = bytearray()  # output since the watcher's last sample
         self.cpu = 0.0
@@ -303,9 +307,9 @@ class _Watch:
         if time.monotonic() - self.start > self.limits.wall_seconds:
             return "wall"
         used = self.totals()
-        self.cpu = max(used.cpu_seconds, self.cpu)
+        self.cpu = max(used.cpu_seconds, self.cpu_seconds(), self.cpu)
         self.report()
-        if used.cpu_seconds > self.limits.cpu_seconds:
+        if self.cpu > self.limits.cpu_seconds:
             return "cpu"
         if used.memory_bytes > self.limits.memory_bytes:
             return "memory"
