@@ -1,4 +1,4 @@
-"""Disk space that its owner has closed; the ways to hold files without a name are in `mischief.py`."""
+"""Disk space of files with many names or in closed folders; the ways to hold one without a name are in `mischief.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from valve_plugin.sandbox.disk import DiskWatch
+from valve_plugin.sandbox.disk import DiskWatch, disk_bytes
 from valve_plugin.sandbox.supervisor import MIB
 
 
@@ -26,6 +26,13 @@ def _watch_closed_folder(place: Path) -> None:
     assert DiskWatch(place, MIB).exceeded([]) is False, "it was before"
     assert DiskWatch(place, MIB).exceeded()
     assert closed.stat().st_mode & 0o777 == 0o111
+
+
+def test_a_file_counts_once_and_each_of_its_names_a_block(tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(b"x" * MIB)
+    for n in range(9):
+        (tmp_path / f"name {n}").hardlink_to(tmp_path / "big")
+    assert MIB + 9 * 4096 <= disk_bytes(tmp_path) < MIB + 12 * 4096
 
 
 def test_a_closed_folder_hides_nothing() -> None:

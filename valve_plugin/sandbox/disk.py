@@ -54,18 +54,22 @@ class DiskWatch:
 
 
 def disk_bytes(root: Path, *, unlock: bool = False, on_skip: Callable[[str], object] = lambda _: None) -> int:
-    """Return the disk space of a directory's files in bytes, at least a block for each, without following links.
+    """Return the disk space of a directory's files in bytes, without following links.
+
+    A file with several names counts once, as does one that is moved at the same time; each name uses at least a block.
 
     Args:
         unlock: also of folders that their owner has closed; they are opened for that.
         on_skip: called with the name of a folder that cannot be opened.
     """
-    total = 0
+    total, seen = 0, set[int]()
     with suppress(OSError):  # a folder was moved at the same time: the next check counts it
         for folder in walk(root, unlock=unlock, relock=True, on_skip=on_skip):
             for name in (*folder.others, *folder.folders):
                 with suppress(OSError):
-                    total += max(folder.status(name).st_blocks * 512, _BLOCK)
+                    status = folder.status(name)
+                    total += max(status.st_blocks * 512 * (status.st_ino not in seen), _BLOCK)
+                    seen.add(status.st_ino)
     return total
 
 
