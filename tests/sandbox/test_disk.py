@@ -1,4 +1,4 @@
-"""Disk space of files with many names or in closed folders; the ways to hold one without a name are in `mischief.py`."""
+"""Disk space of files with many names or in closed folders; ways to hold one without a name are in `mischief.py`."""
 
 from __future__ import annotations
 
