@@ -95,6 +95,26 @@ def test_disk_space_is_taken_by_writing_only(sandbox: Sandbox, place: Workspace)
     assert sandbox.run(words, place).output == b"fine\n"
 
 
+LEASE = """
+import fcntl, sys
+with open("leased", "w+") as file:
+    for command in map(int, sys.argv[1:]):
+        try:
+            fcntl.fcntl(file, command, fcntl.F_UNLCK)
+        except OSError as e:
+            print(e.errno)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    assert fcntl.fcntl(file, fcntl.F_GETLEASE) == fcntl.F_UNLCK
+"""
+
+
+def test_nobody_waits_for_a_lease(sandbox: Sandbox, place: Workspace) -> None:
+    """Two rollouts of one user share the files of the test environment."""
+    done = sandbox.run(["python3", "-c", LEASE, *map(str, seccomp.LEASES)], place)
+    assert done.output.split() == [b"%d" % errno.EINVAL] * 2
+
+
 ORDINARY = """
 import concurrent.futures, ctypes, multiprocessing, os, socket, subprocess, tempfile, threading, urllib.request
 with concurrent.futures.ThreadPoolExecutor(8) as pool: assert sum(pool.map(int, range(9))) == 36

@@ -50,6 +50,8 @@ PUNCH_HOLE = 2
 of a file's size. As on a file system that cannot do that, programs then write zeros."""
 ALLOCATE = (0x40305828, 0x4030582A, 0x40305839)
 """Commands of ioctl that do the same on any file system (FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE)."""
+LEASES = (1024, 1040)
+"""Commands of fcntl (F_SETLEASE, F_SETDELEG): they delay whoever opens a file of the same user, by 45 s each time."""
 _LOW_HALF = 0xFFFFFFFF
 _EQUAL, _MASKED = "SCMP_CMP_EQ", "SCMP_CMP_MASKED_EQ"
 
@@ -88,8 +90,9 @@ def rules() -> list[Rule]:
     netlink = Comparison(0, _EQUAL, NETLINK), Comparison(2, "SCMP_CMP_NE", 0)
     found.append(Rule(errno.EAFNOSUPPORT, "socket", netlink))
     found.append(Rule(errno.EOPNOTSUPP, "fallocate", (Comparison(1, _MASKED, PUNCH_HOLE, 0),)))
-    for command in ALLOCATE:
-        found.append(Rule(errno.EOPNOTSUPP, "ioctl", (Comparison(1, _MASKED, _LOW_HALF, command),)))
+    closed = [(errno.EOPNOTSUPP, "ioctl", command) for command in ALLOCATE]
+    closed += [(errno.EINVAL, "fcntl", command) for command in LEASES]
+    found += [Rule(error, name, (Comparison(1, _MASKED, _LOW_HALF, command),)) for error, name, command in closed]
     return found
 
 
