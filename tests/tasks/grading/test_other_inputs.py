@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from valve_plugin.tasks.grading import testrun
-from valve_plugin.tasks.grading.answers import VARIANTS, Answers, other, text_of
+from valve_plugin.tasks.grading.answers import VARIANTS, Answers, digest, other, text_of
 from valve_plugin.tasks.grading.other_inputs import Seen, agreement, asking
 from valve_plugin.tasks.grading.testrun import Message
 from valve_plugin.tasks.syntax import parse
@@ -187,6 +187,28 @@ def test_errors_by_heart_show_themselves() -> None:
     found = agreement(known, fix, fix, wrong)
     assert found.changed[0] >= 3
     assert found.forged
+
+
+def test_an_error_that_is_another_class_shows_itself() -> None:
+    body = "with raises(Wrong):\n    check()"
+    fix, bug, any_error = (
+        seen(body, f"class Wrong{of}: pass\nWrong = {name}\ndef check(): {does}\n")
+        for of, name, does in [
+            ("(Exception)", "Wrong", "raise Wrong"),
+            ("(Exception)", "Wrong", "raise KeyError"),
+            ("(Exception)", "Exception", "raise KeyError"),
+        ]
+    )
+    assert "other values" in agreement(any_error, fix, fix, bug).look
+
+
+def test_code_is_not_asked_for_more_than_it_would_be_elsewhere() -> None:
+    """Else it could tell the two apart by that."""
+    code = (
+        "class Told:\n    def __getattribute__(self, name): asked.append(name)\n    def __call__(self, x): return x\n"
+    )
+    body = "assert told(1) == 1\nassert asked == []"
+    assert seen(body, f"asked = []\n{code}told = Told()\n")["test_0"]["0 end 0"] == digest("")
 
 
 FORGED = {

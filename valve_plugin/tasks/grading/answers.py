@@ -48,6 +48,7 @@ _MADE_BY_CODE = 1 << 9
 PLAIN = "~"
 """Ends the notes of values of Python's own classes."""
 _ANY_ERROR = (Exception, BaseException, object)
+_METHODS: tuple[Any, ...] = (types.MethodType, types.BuiltinMethodType)
 _HOLDS = (property, types.MemberDescriptorType, functools.cached_property)
 _clock, _wall = time.process_time, time.monotonic
 
@@ -105,7 +106,10 @@ class Answers:
 
     def call(self, place: str, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
         """Call what is tested, and note what it is given and what it returns."""
-        inputs = inputs_of([getattr(function, "__self__", None), given, named])
+        this = (
+            getattr(function, "__self__", None) if type(function) in _METHODS else None
+        )  # others may note that they are asked
+        inputs = inputs_of([this, given, named])
         try:
             answer = function(*given, **named)
         except Exception as e:

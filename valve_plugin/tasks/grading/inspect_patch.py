@@ -70,7 +70,7 @@ _GIVEN = _words("""
 """Modules of the standard library that answer from what they are given, but for these names."""
 _NOT_GIVEN = _words("""
     now today utcnow home cwd expanduser expandvars open exists isfile isdir get_cache_token get_overloads
-    text_encoding TextIOWrapper current_thread main_thread enumerate active_count getLogger root filters
+    text_encoding TextIOWrapper current_thread main_thread enumerate active_count lastResort root filters
     showwarning urlopen getproxies get_event_loop get_running_loop""")
 _ASKS = "asks for "
 _COMPARES = _words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__")

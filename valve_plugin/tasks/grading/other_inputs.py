@@ -20,9 +20,9 @@ _VARIED = (bool, int, float, str, bytes)
 _FEW = 3
 """Values with which a forgery can be told from a repair; with fewer, chance could."""
 _FAILS = digest("fails")
-_NOT_SEEN = frozenset(
-    {"super", "eval", "exec", "locals", "globals", "vars", "dir", "raises", "warns", "assertRaises", "assertWarns"}
-)
+_EXPECTS = frozenset({"raises", "warns", "assertRaises", "assertWarns"})
+"""Calls that say which error or warning a test expects."""
+_NOT_SEEN = _EXPECTS | {"super", "eval", "exec", "locals", "globals", "vars", "dir"}
 """Calls whose value says nothing, or that must stay where they are."""
 _READS = frozenset({"read", "read_text", "read_bytes", "readline", "readlines", "load", "loads"})
 """Calls that give what a test has in a file."""
@@ -113,6 +113,8 @@ class _Asking(ast.NodeTransformer):
         if _called(node) in _WAITS:
             return node
         self.generic_visit(node)
+        if self._inside and _called(node) in _EXPECTS:
+            node.args = [self._seen(one) for one in node.args]
         if not self._inside or _called(node) in _NOT_SEEN:
             return node
         made = self._call("_call", node.func, *node.args)
