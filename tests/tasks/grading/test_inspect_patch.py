@@ -59,6 +59,10 @@ def test_moved_and_renamed_code_is_ordinary() -> None:
         ("def pytest_runtest_call(item): pass", "1 `pytest_runtest_call`: no repair needs it"),
         ("x = getattr(f, '__globals__')", "1 names in a text: __globals__"),
         ("x = 'tests/data'", "1 names tests or their process: 'tests/'"),
+        ("x = getattr(f, '__glo' + 'bals__')", "1 names in a text: __globals__"),
+        ("import sys\nx = vars(sys)", "2 looks in sys"),
+        ("import os as o\nx = getattr(o, name)", "2 looks in os"),
+        ("import logging\nx = logging.sys.version", "2 looks in sys"),
         ("class A:\n    def __eq__(self, other): return True", "2 answers without comparing: __eq__"),
         ("class A:\n    def __lt__(self, *given): return self.x", "2 answers without comparing: __lt__"),
     ],
@@ -129,7 +133,7 @@ def read(path: str) -> object:
     with open(os.path.join(path, "data.json"), encoding="utf-8") as file:
         return json.load(file)
 def signature(call: object) -> str:
-    if sys.version_info >= (3, 9) and hasattr(call, "__wrapped__"):
+    if sys.version_info >= (3, 9) and hasattr(call, "__wrapped__") or getattr(sys, "frozen", False):
         return str(inspect.isfunction(call))
     return "%s-%s" % (call.__module__, call.__qualname__.upper())
 @functools.wraps(read)

@@ -43,8 +43,11 @@ _OTHERS: tuple[tuple[Any, Any], ...] = (
 )
 """What makes a value of a kind another one that nothing expects."""
 _flags: Callable[[type], int] = type.__dict__["__flags__"].__get__  # no class can answer for it
-_MADE_BY_CODE = 1 << 9
-"""Flag of classes that are made as code runs; others, as int and list, compare as they always do."""
+_MADE_BY_CODE, _FIXED = 1 << 9, 1 << 8
+"""Flags of classes that are made as code runs, and of those that no code can change.
+
+Python's own, as int and list, compare as they always do; code makes none that is fixed.
+"""
 PLAIN = "~"
 """Ends the notes of values of Python's own classes."""
 _ANY_ERROR = (Exception, BaseException, object)
@@ -274,7 +277,7 @@ def _text(value: Any, above: tuple[int, ...], left: list[int]) -> str:
     if left[0] < 0 or len(above) > _DEPTH or id(value) in above:
         return "..."
     above = (*above, id(value))
-    if _flags(type(value)) & _MADE_BY_CODE:
+    if _flags(type(value)) & (_MADE_BY_CODE | _FIXED) == _MADE_BY_CODE:
         left[1] = False
 
     def each(values: Any) -> Iterator[str]:
@@ -284,8 +287,13 @@ def _text(value: Any, above: tuple[int, ...], left: list[int]) -> str:
 
 
 def _of_builtin(value: Any, each: Callable[[Any], Iterator[str]]) -> str:
-    if isinstance(value, float):
-        return repr(int(value)) if float.is_integer(value) else f"{float(value):.3g}"
+    if isinstance(value, complex) and not value.imag:
+        value = value.real
+    if isinstance(value, (bytearray, memoryview)):
+        value = bytes(value)
+    if isinstance(value, float) or type(value).__name__ in ("Decimal", "Fraction"):
+        value = float(value)
+        return repr(int(value)) if value.is_integer() else f"{value:.3g}"
     for plain in _PLAIN:
         if isinstance(value, plain):
             text: str = plain.__repr__(value)

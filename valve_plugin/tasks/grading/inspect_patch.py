@@ -54,6 +54,8 @@ _MODULES = _words("""
     importlib.machinery importlib.abc sys.monitoring sys.modules inspect.stack inspect.trace inspect.getsource linecache
     pickle.loads pickle.load pkgutil.iter_modules pkgutil.walk_packages
     os.kill os.killpg os.abort os._exit os.fork pluggy _pytest py nose dill cloudpickle psutil greenlet""")
+_INNER = _words("sys os builtins gc inspect importlib threading traceback types _thread")
+"""Modules that a repair calls by their names, and gives to nothing that looks for names in them."""
 _FOR_TESTS = re.compile(r"(?:^|\.)(?:_?(?:py|unit|doc|async)?test|\w*mock\b)")
 """Names of test frameworks, and of what libraries have for tests, as in `numpy.testing`."""
 _TEST_MODULE = re.compile(r"tests?|conftest|test_\w+|\w+_test")
@@ -149,6 +151,7 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
         return None
     bound: dict[str, str] = {}  # what each imported name stands for
     texts = set[ast.AST]()  # docstrings and the like
+    asked = set[ast.AST]()  # what a name is looked up in that stands there
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             bound |= {
@@ -159,9 +162,17 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
             bound |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
         elif isinstance(node, ast.Expr):
             texts.add(node.value)
+        elif isinstance(node, ast.Attribute):
+            asked.add(node.value)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr"):
+            asked.update(node.args[:1] if all(isinstance(one, ast.Constant) for one in node.args[1:2]) else ())
     nodes = sorted(ast.walk(tree), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
+    given = {node for node in nodes if isinstance(node, ast.Name) and bound.get(node.id) in _INNER} - asked
     found = (
-        (getattr(node, "lineno", 0), what) for node in nodes for what in _uses(node, bound, own) if node not in texts
+        (getattr(node, "lineno", 0), what)
+        for node in nodes
+        if node not in texts
+        for what in (*_uses(node, bound, own), *([f"looks in {bound[node.id]}"] if node in given else ()))
     )
     return tuple(dict.fromkeys(found))
 
@@ -178,6 +189,8 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
         case ast.Attribute(attr=name) | ast.Name(id=name):
             full = _full(node, bound)
             yield from (what for what in (_heads(full) if "." in full else ()) if what in _MODULES)
+            if full.split(".")[0] in sys.stdlib_module_names:
+                yield from (f"looks in {name}" for name in full.split(".")[1:] if name in ("sys", "os", "builtins"))
             yield from _asks(full)
             yield from _NAMES & {name} or _BUILTINS & {
                 name if isinstance(node, ast.Name) else full.removeprefix("builtins.")
@@ -188,6 +201,8 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
                 yield f"names tests or their process: {named[0]!r}"
             words = re.findall(r"[A-Za-z_]\w*", text) if len(text) <= _LONGEST_WORDS else ()
             yield from (f"names in a text: {word}" for word in words if word in _NAMES and "_" in word)
+        case ast.BinOp(left=ast.Constant(value=str() as left), right=ast.Constant(value=str() as right), op=ast.Add()):
+            yield from (f"names in a text: {word}" for word in _NAMES & {left + right})
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if name in _COMPARES and not _compares(node):
             yield f"answers without comparing: {name}"
     if not isinstance(node, ast.Name | ast.Attribute | ast.Constant | ast.ImportFrom):

@@ -195,9 +195,11 @@ class Agreement(NamedTuple):
     free: int = 0
     """Places where a test passes though it sees something else than with the fix."""
     too_slow: int = 0
-    """Tests that get other inputs with the fix, and with the patch have no time left for them."""
+    """Tests that have half as many runs as with the fix, or fewer."""
     shown: bool = True
     """Whether the tests show anything but how they end."""
+    compared: tuple[int, int] = (0, 0)
+    """Values that the fix gives each time, and how many of them are compared with the patch's."""
 
     @property
     def forged(self) -> str:
@@ -219,6 +221,8 @@ class Agreement(NamedTuple):
             return f"how long it takes: {self.too_slow} of its tests had no time for other inputs"
         if self.free and self.changed[0] < _FEW:
             return "what its tests see: they pass with other values than those of the known fix"
+        if 2 * self.compared[1] < self.compared[0]:
+            return f"what its tests see: only {self.compared[1]} of {self.compared[0]} values could be compared"
         few = ((of, same) for of, same in self[:3] if of and 2 * same <= of)
         return next((f"what its tests see: {same} of {of} values are those of the known fix" for of, same in few), "")
 
@@ -229,28 +233,36 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
     Args:
         again: what a second run with the fix saw.
     """
-    counts, all_free, slow = [[0, 0], [0, 0], [0, 0], [0, 0]], 0, 0
+    counts, all_free, slow, stable = [[0, 0], [0, 0], [0, 0], [0, 0]], 0, 0, 0
     for test, seen in fix.items():
-        ours = patch.get(test, {})
+        ours, second = patch.get(test, {}), again.get(test, {})
         free, own = _free(ours, seen), {_answer(key, value) for key, value in seen.items() if key.startswith("0 ")}
-        reached, runs = {_place(key) for key in ours}, {_place(key)[0] for key in ours}
-        given = {key.partition(")")[0] for key in ours}
+        reached, given = {_place(key) for key in ours}, {key.partition(")")[0] for key in ours}
+        runs = _runs(ours)
         all_free += len(free)
-        slow += runs == {"0"} and all(
-            any(not key.startswith("0 ") for key in one) for one in (seen, again.get(test, {}))
-        )
+        slow += 2 * runs < min(_runs(seen), _runs(second))
         for key, value in seen.items():
+            if not _same(second.get(key), value):
+                continue
+            stable += 1
             # Where a call gets what an earlier one gave, its inputs may be others. A slow repair has no time for all.
             compared = key.partition(")")[0] in given or "(" not in key or _place(key) not in reached
-            compared &= not runs or _place(key)[0] in runs
-            if compared and _same(again.get(test, {}).get(key), value) and _place(key)[1] not in free:
+            compared &= not runs or int(_place(key)[0]) < runs
+            if compared and _place(key)[1] not in free:
                 as_before = _same(bug.get(test, {}).get(key), value)
                 kind = counts[2 * (_answer(key, value) in own) + as_before]
                 kind[0] += 1
                 kind[1] += _same(ours.get(key), value)
-    changed, kept, own_changed, _ = [(one, same) for one, same in counts]
+    changed, kept, own_changed, own_kept = [(one, same) for one, same in counts]
     shown = any(_place(key)[1] != "end" for seen in fix.values() for key in seen)
-    return Agreement(changed, kept, own_changed, all_free, slow, shown)
+    compared_all = changed[0] + kept[0] + own_changed[0] + own_kept[0]
+    return Agreement(changed, kept, own_changed, all_free, slow, shown, (stable, compared_all))
+
+
+def _runs(notes: Mapping[str, str]) -> int:
+    """Return how many runs a test had, one after the other; a test that says otherwise had none."""
+    runs = {_place(key)[0] for key in notes}
+    return len(runs) if runs == set(map(str, range(len(runs)))) else 0
 
 
 def _free(ours: Mapping[str, str], seen: Mapping[str, str]) -> set[str]:

@@ -35,7 +35,8 @@ else:
 
 _TOOLS = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "unittest", "py"})
 """Modules that a program does not load."""
-_NAME = f"main_{os.urandom(4).hex()}"
+_NAME = "".join(chr(ord("a") + one % 26) for one in os.urandom(8))
+"""No name by which code knows that it is tested."""
 _SET_UP = frozenset(
     {"setup", "teardown", "setup_method", "teardown_method", "setup_class", "teardown_class", "setup_module"}
     | {"teardown_module", "setup_function", "teardown_function", "setUpModule", "tearDownModule"}
@@ -79,7 +80,7 @@ class Renamed(ast.NodeTransformer):
 
 def renamed(name: str) -> str:
     """Return the name that a test has here."""
-    return f"main{name[4:]}" if name.startswith("test_") else name
+    return f"{_NAME}{name[4:]}" if name.startswith("test_") else name
 
 
 def load(root: str, path: str, source: str, packages: list[str], more: dict[str, Any]) -> tuple[types.ModuleType, Any]:
@@ -114,7 +115,7 @@ def load(root: str, path: str, source: str, packages: list[str], more: dict[str,
     module.__package__ = ".".join(inside)
     sys.modules[_NAME] = module
     known = set(map(id, below(object)))
-    exec(compile(Renamed().visit(tree), "main.py", "exec"), vars(module))  # noqa: S102
+    exec(compile(Renamed().visit(tree), f"{_NAME}.py", "exec"), vars(module))  # noqa: S102
     vars(module).update(more)
     sys.path.remove(place)
     case = getattr(sys.modules.get("unittest"), "TestCase", ())
@@ -238,8 +239,8 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # much output would leave no room for records
     with suppress(OSError):
         os.chdir(os.path.expanduser("~"))  # a program does not run where its tests are
-    with open("main.py", "a"):
-        sys.argv[:] = [os.path.abspath("main.py")]
+    with open(f"{_NAME}.py", "a"):
+        sys.argv[:] = [os.path.abspath(f"{_NAME}.py")]
     sys.path[:] = [*plan["paths"], *(path for path in sys.path if path != os.path.dirname(__file__))]
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.modules["__main__"].__file__ = sys.argv[0]
