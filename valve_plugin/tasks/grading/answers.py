@@ -37,6 +37,7 @@ _NODES = 10_000
 _DEPTH = 40
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 _PLAIN: tuple[Any, ...] = (bool, int, complex, str, bytes, type(None))
+_SCALARS = (bool, int, float, str, bytes, tuple)
 _OTHERS: tuple[tuple[Any, Any], ...] = (
     *((int, 1009), (float, 1009.5), (str, "~q"), (bytes, b"~q")),
     *((list, [object()]), (tuple, (object(),))),
@@ -48,6 +49,8 @@ _MADE_BY_CODE, _FIXED = 1 << 9, 1 << 8
 
 Python's own, as int and list, compare as they always do; code makes none that is fixed.
 """
+GIVEN = "given"
+"""The note of a side of a comparison that the test itself gave."""
 PLAIN = "~"
 """Ends the notes of values of Python's own classes."""
 _ANY_ERROR = (Exception, BaseException, object)
@@ -57,11 +60,11 @@ _clock, _wall = time.process_time, time.monotonic
 
 
 class Answers:
-    """Runs a test several times; rewritten tests call its `vary`, `call`, `seen`, `holds` and `checks`."""
+    """Runs a test several times; rewritten tests call its `vary`, `call`, `seen`, `side`, `holds` and `checks`."""
 
     def __init__(self, report: signed.Report, variants: int) -> None:
         self._report, self._variants, self._variant, self._noted = report, variants, 0, list[str]()
-        self._spent, self._left, self._places = 0.0, _MOST[1], dict[str, int]()
+        self._spent, self._left, self._places, self._given = 0.0, _MOST[1], dict[str, int](), set[str]()
 
     def names(self) -> dict[str, Any]:
         """Return what rewritten tests call, by the names that they use."""
@@ -69,6 +72,7 @@ class Answers:
             "_vary": self.vary,
             "_call": self.call,
             "_seen": self.seen,
+            "_side": self.side,
             "_holds": self.holds,
             "_checks": self.checks,
         }
@@ -82,6 +86,7 @@ class Answers:
         begin, started, ends, end = _clock(), _wall(), list[str](), ""
         self._places = {}
         for variant in range(self._variants + 1):
+            self._given.clear()
             self._variant, spent = variant, max(_clock() - begin, (_wall() - started) / 5)
             if variant and (spent > _LONGEST[0] or self._spent + spent > _LONGEST[1] or self._left < 0):
                 break
@@ -101,11 +106,24 @@ class Answers:
 
     def vary(self, place: str, value: Any) -> Any:
         """Return the value, or another one of its kind, as the number of the run and the place say."""
+        value = self._other(place, value)
+        if type(value) in _SCALARS:
+            self._given.add(text_of(value))
+        return value
+
+    def _other(self, place: str, value: Any) -> Any:
         run, nth = self._variant, self._places.setdefault(place, len(self._places))
         if run <= _ALL:  # every value is another one; equal ones stay equal
             return other(value, number(text_of(value), run)) if run else value
         chance = number(place, run)  # about a third of the values; then a sixteenth in turn, as some have to stay
         return other(value, chance) if (chance % 3 if run <= _THIRD else (nth + run) % 16) == 0 else value
+
+    def side(self, place: str, value: Any) -> Any:
+        """Note a side of a comparison; what the test itself gave says nothing of the tested code."""
+        if type(value) not in _SCALARS or text_of(value) not in self._given:
+            return self.seen(place, value)
+        self._note(place, GIVEN, PLAIN)
+        return value
 
     def call(self, place: str, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
         """Call what is tested, and note what it is given and what it returns."""
@@ -143,7 +161,7 @@ class Answers:
         self._note(place, text if plain else f"{text}{' equals others' * equals_others(value)}", PLAIN * plain)
         if type(value).__module__ not in sys.builtin_module_names:
             for name, part in parts_of(value).items():
-                self._note(f"{place}.{name}", text_of(part))
+                self._note(f"{place}.{name}", text_of(part), PLAIN * plain)
 
     def holds(self, place: str, value: Any) -> None:
         """Note whether an assertion holds. Other inputs may not fit what it expects, so only with its own it fails."""

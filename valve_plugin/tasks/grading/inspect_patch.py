@@ -64,16 +64,20 @@ _IN_TEXT = re.compile(r"pytest|PYTEST|unittest|conftest|/proc/|(?:^|[/\\])tests?
 _LONGEST_WORDS = 200
 """In longer texts, which are prose, single words count for nothing."""
 _GIVEN = _words("""
-    __future__ abc array ast asyncio base64 binascii bisect calendar cmath codecs collections colorsys
+    __future__ abc argparse array ast asyncio base64 binascii bisect calendar cmath codecs collections colorsys
     concurrent contextlib copy copyreg csv dataclasses datetime decimal difflib enum errno fractions functools
     graphlib hashlib heapq hmac html http inspect io ipaddress itertools json keyword logging math numbers
-    operator pathlib pprint queue re reprlib shlex statistics string stringprep struct textwrap threading token
-    tokenize types typing unicodedata urllib warnings weakref xml zlib zoneinfo""")
+    operator os pathlib pprint queue random re reprlib secrets shlex statistics string stringprep struct
+    textwrap threading token tokenize types typing unicodedata urllib warnings weakref xml zlib zoneinfo""")
 """Modules of the standard library that answer from what they are given, but for these names."""
 _NOT_GIVEN = _words("""
-    now today utcnow home cwd expanduser expandvars open exists isfile isdir get_cache_token get_overloads
-    text_encoding TextIOWrapper current_thread main_thread enumerate active_count lastResort root filters
-    showwarning urlopen getproxies get_event_loop get_running_loop""")
+    datetime.now datetime.today datetime.utcnow date.today Path.home Path.cwd path.expanduser path.expandvars
+    path.exists path.isfile path.isdir io.open io.text_encoding io.TextIOWrapper codecs.open os.environ
+    os.environb os.getenv os.getpid os.getppid os.getcwd os.getlogin os.uname os.times os.cpu_count os.getuid
+    os.geteuid os.getgid os.listdir os.scandir os.walk os.stat os.access os.isatty os.get_terminal_size
+    abc.get_cache_token typing.get_overloads threading.current_thread threading.main_thread threading.enumerate
+    threading.active_count logging.lastResort logging.root warnings.filters warnings.showwarning request.urlopen
+    request.getproxies asyncio.get_event_loop asyncio.get_running_loop""")
 _ASKS = "asks for "
 _COMPARES = _words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__")
 
@@ -222,9 +226,7 @@ def _full(node: ast.AST, bound: Mapping[str, str]) -> str:
 def _asks(name: str) -> Iterator[str]:
     """Yield what of the standard library answers from more than it is given: clocks, paths, the environment."""
     parts = name.split(".")
-    begin = 2 if parts[:2] == ["os", "path"] else 1  # a module of its own
-    given = begin == 2 or parts[0] in _GIVEN
-    ends = [n for n, part in enumerate(parts) if n >= begin and (not given or part in _NOT_GIVEN)]
+    ends = [n for n in range(1, len(parts)) if parts[0] not in _GIVEN or ".".join(parts[n - 1 : n + 1]) in _NOT_GIVEN]
     if ends and parts[0] in sys.stdlib_module_names:
         yield f"{_ASKS}`{'.'.join(parts[: ends[0] + 1])}`"
 

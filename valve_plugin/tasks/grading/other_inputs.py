@@ -11,7 +11,7 @@ import ast
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from valve_plugin.tasks.grading.answers import PLAIN, digest
+from valve_plugin.tasks.grading.answers import GIVEN, PLAIN, digest
 from valve_plugin.tasks.syntax import parse
 
 Seen = Mapping[str, Mapping[str, str]]
@@ -19,7 +19,7 @@ Seen = Mapping[str, Mapping[str, str]]
 _VARIED = (bool, int, float, str, bytes)
 _FEW = 3
 """Values with which a forgery can be told from a repair; with fewer, chance could."""
-_FAILS = digest("fails")
+_FAILS, _GIVEN = digest("fails"), digest(GIVEN)
 _EXPECTS = frozenset({"raises", "warns", "assertRaises", "assertWarns"})
 """Calls that say which error or warning a test expects."""
 _NOT_SEEN = _EXPECTS | {"super", "eval", "exec", "locals", "globals", "vars", "dir"}
@@ -27,7 +27,7 @@ _NOT_SEEN = _EXPECTS | {"super", "eval", "exec", "locals", "globals", "vars", "d
 _READS = frozenset({"read", "read_text", "read_bytes", "readline", "readlines", "load", "loads"})
 """Calls that give what a test has in a file."""
 _UNTIL_IT_RUNS = """\
-_vary = _seen = lambda place, value: value
+_vary = _seen = _side = lambda place, value: value
 _call = lambda place, function, *given, **named: function(*given, **named)
 _checks = lambda place, check: check()
 def _holds(place, value): assert value
@@ -52,7 +52,8 @@ def asking(source: bytes) -> str | None:
         if isinstance(target, ast.Name)
     }
     try:
-        tree = _Asking(names).visit(tree)
+        own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        tree = _Asking(names, own).visit(tree)
         start = sum(isinstance(one, ast.ImportFrom) and one.module == "__future__" for one in tree.body)
         start += ast.get_docstring(tree, clean=False) is not None
         tree.body[start:start] = ast.parse(_UNTIL_IT_RUNS).body
@@ -64,15 +65,15 @@ def asking(source: bytes) -> str | None:
 class _Asking(ast.NodeTransformer):
     """Changes the bodies of functions; the rest of a file stays, so that tests keep their names."""
 
-    def __init__(self, names: set[str]) -> None:
-        self._names, self._place, self._inside = names, 0, False
+    def __init__(self, names: set[str], own: set[str]) -> None:
+        self._names, self._own, self._place, self._inside = names, own, 0, False
 
     def _call(self, name: str, *given: ast.expr) -> ast.Call:
         self._place += 1
         return ast.Call(ast.Name(name, ast.Load()), [ast.Constant(str(self._place)), *given], [])
 
-    def _seen(self, node: ast.expr) -> ast.expr:
-        return node if isinstance(node, ast.Starred | ast.GeneratorExp) else self._call("_seen", node)
+    def _side(self, node: ast.expr) -> ast.expr:
+        return node if isinstance(node, ast.Starred | ast.GeneratorExp) else self._call("_side", node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         """Change what a function does."""
@@ -114,8 +115,8 @@ class _Asking(ast.NodeTransformer):
             return node
         self.generic_visit(node)
         if self._inside and _called(node) in _EXPECTS:
-            node.args = [self._seen(one) for one in node.args]
-        if not self._inside or _called(node) in _NOT_SEEN:
+            node.args = [self._side(one) for one in node.args]
+        if not self._inside or _called(node) in _NOT_SEEN or _called(node) in self._own:  # shows itself what it sees
             return node
         made = self._call("_call", node.func, *node.args)
         made.keywords = node.keywords
@@ -124,15 +125,15 @@ class _Asking(ast.NodeTransformer):
     def visit_Await(self, node: ast.Await) -> ast.AST:
         """Show what is waited for."""
         self.generic_visit(node)
-        return self._seen(node) if self._inside else node
+        return self._call("_seen", node) if self._inside else node
 
     def visit_With(self, node: ast.With | ast.AsyncWith) -> ast.AST:
         """Show what is raised where an error is expected."""
         self.generic_visit(node)
         if self._inside:
             names = [one.optional_vars for one in node.items if isinstance(one.optional_vars, ast.Name)]
-            given = [ast.Expr(self._seen(ast.Name(name.id, ast.Load()))) for name in names]
-            shown = ast.Expr(self._seen(ast.Name("_raised", ast.Load())))
+            given = [ast.Expr(self._call("_seen", ast.Name(name.id, ast.Load()))) for name in names]
+            shown = ast.Expr(self._call("_seen", ast.Name("_raised", ast.Load())))
             handler = ast.ExceptHandler(ast.Name("BaseException", ast.Load()), "_raised", [shown, ast.Raise()])
             node.body = [ast.Try([*given, *node.body], [handler], [], [])]
         return node
@@ -152,9 +153,9 @@ class _Asking(ast.NodeTransformer):
             case ast.UnaryOp(op=ast.Not()):
                 node.operand = self._compared(node.operand)
             case ast.Compare():
-                node.left, node.comparators = self._seen(node.left), [self._seen(one) for one in node.comparators]
+                node.left, node.comparators = self._side(node.left), [self._side(one) for one in node.comparators]
             case ast.Call(func=ast.Name(id="_call"), args=[place, function, *given]):
-                node.args = [place, function, *(self._seen(one) for one in given)]
+                node.args = [place, function, *(self._side(one) for one in given)]
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
@@ -163,11 +164,11 @@ class _Asking(ast.NodeTransformer):
         if not (self._inside and isinstance(call, ast.Call) and _asserts(call)):
             return self.generic_visit(node)
         self.generic_visit(call)
-        call.args = [self._seen(one) for one in call.args]
+        call.args = [self._side(one) for one in call.args]
         for word in call.keywords:
-            word.value = self._seen(word.value) if word.arg else word.value
+            word.value = self._side(word.value) if word.arg else word.value
         if isinstance(call.func, ast.Attribute) and not isinstance(call.func.value, ast.Constant):
-            call.func.value = self._seen(call.func.value) if _called(call).startswith("assert_") else call.func.value
+            call.func.value = self._side(call.func.value) if _called(call).startswith("assert_") else call.func.value
         if any(isinstance(one, _STAYS) or getattr(one, "is_async", 0) for one in ast.walk(call)):
             return node
         nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
@@ -223,7 +224,8 @@ class Agreement(NamedTuple):
             return "what its tests see: they pass with other values than those of the known fix"
         if 2 * self.compared[1] < self.compared[0]:
             return f"what its tests see: only {self.compared[1]} of {self.compared[0]} values could be compared"
-        few = ((of, same) for of, same in self[:3] if of and 2 * same <= of)
+        counted = ((self.changed, 2), (self.kept, 3), (self.own_changed, 2))
+        few = ((of, same) for (of, same), times in counted if of and times * same <= of)
         return next((f"what its tests see: {same} of {of} values are those of the known fix" for of, same in few), "")
 
 
@@ -242,7 +244,7 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
         all_free += len(free)
         slow += 2 * runs < min(_runs(seen), _runs(second))
         for key, value in seen.items():
-            if not _same(second.get(key), value):
+            if _same(_GIVEN, value) or not _same(second.get(key), value):
                 continue
             stable += 1
             # Where a call gets what an earlier one gave, its inputs may be others. A slow repair has no time for all.
