@@ -79,12 +79,17 @@ from datetime import datetime as d, timedelta
 from tempfile import gettempdir as here
 def f(x, time2):
     return math.pi, d.now(), timedelta(1), os.environ.get("A"), time.sleep(1), time.time(), here(), os.path.join(x)
+def h(warnings, n):
+    warnings.warn("x", stacklevel=2)
+    warnings.warn("x", stacklevel=n)
+    with warnings.catch_warnings(), warnings.catch_warnings(record=True): pass
 def g(os): return os.path.expanduser("~"), abc.get_cache_token()
 """
     found = ["datetime.datetime.now", "os.environ", "tempfile.gettempdir", "time.time"]
     found = [f"6 asks for `{name}`" for name in sorted(found)]
-    more = [f"7 asks for `{name}`" for name in ("abc.get_cache_token", "os.path.expanduser")]
-    assert sorted(inspect(before, {"a.py": code}, marks=True)) == [f"a.py:{one}" for one in found + more]
+    found += ["11 asks for `abc.get_cache_token`", "11 asks for `os.path.expanduser`"]
+    more = ["9 asks for `stacklevel=`", "10 asks for `catch_warnings(record=)`"]
+    assert sorted(inspect(before, {"a.py": code}, marks=True)) == sorted(f"a.py:{one}" for one in found + more)
     assert inspect(before, {"a.py": code}) == []
     assert inspect(before, {"a.py": code}, {"a.py": code}, marks=True) == [], "without the bug"
 

@@ -176,7 +176,11 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
         (getattr(node, "lineno", 0), what)
         for node in nodes
         if node not in texts
-        for what in (*_uses(node, bound, own), *([f"looks in {bound[node.id]}"] if node in given else ()))
+        for what in (
+            *_uses(node, bound, own),
+            *_callers(node),
+            *([f"looks in {bound[node.id]}"] if node in given else ()),
+        )
     )
     return tuple(dict.fromkeys(found))
 
@@ -213,6 +217,15 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
         given = [node.asname] if isinstance(node, ast.alias) else [value for _, value in ast.iter_fields(node)]
         texts = (one for value in given for one in (value if isinstance(value, list) else [value]))
         yield from (text for text in texts if isinstance(text, str) and text in _NAMES)
+
+
+def _callers(node: ast.AST) -> Iterator[str]:
+    """Yield what tells the callers of a function."""
+    match node:
+        case ast.keyword(arg="stacklevel", value=value) if getattr(value, "value", 0) not in (1, 2):
+            yield f"{_ASKS}`stacklevel=`"
+        case ast.Call(func=ast.Attribute(attr="catch_warnings"), keywords=[_, *_]):
+            yield f"{_ASKS}`catch_warnings(record=)`"
 
 
 def _full(node: ast.AST, bound: Mapping[str, str]) -> str:

@@ -19,7 +19,9 @@ Seen = Mapping[str, Mapping[str, str]]
 _VARIED = (bool, int, float, str, bytes)
 _FEW = 3
 """Values with which a forgery can be told from a repair; with fewer, chance could."""
-_FAILS, _GIVEN = digest("fails"), digest(GIVEN)
+_FAILS = digest("fails")
+_SAYS_NOTHING = frozenset({digest(""), digest(GIVEN) + PLAIN})
+"""That a test ends without an error, and what it gave itself."""
 _EXPECTS = frozenset({"raises", "warns", "assertRaises", "assertWarns"})
 """Calls that say which error or warning a test expects."""
 _NOT_SEEN = _EXPECTS | {"super", "eval", "exec", "locals", "globals", "vars", "dir"}
@@ -244,7 +246,7 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
         all_free += len(free)
         slow += 2 * runs < min(_runs(seen), _runs(second))
         for key, value in seen.items():
-            if _same(_GIVEN, value) or not _same(second.get(key), value):
+            if value in _SAYS_NOTHING or not _same(second.get(key), value):
                 continue
             stable += 1
             # Where a call gets what an earlier one gave, its inputs may be others. A slow repair has no time for all.
