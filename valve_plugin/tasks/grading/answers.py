@@ -54,7 +54,6 @@ GIVEN = "given"
 PLAIN = "~"
 """Ends the notes of values of Python's own classes."""
 _ANY_ERROR = (Exception, BaseException, object)
-_METHODS: tuple[Any, ...] = (types.MethodType, types.BuiltinMethodType)
 _HOLDS = (property, types.MemberDescriptorType, functools.cached_property)
 _clock, _wall = time.process_time, time.monotonic
 
@@ -127,9 +126,8 @@ class Answers:
 
     def call(self, place: str, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
         """Call what is tested, and note what it is given and what it returns."""
-        this = (
-            getattr(function, "__self__", None) if type(function) in _METHODS else None
-        )  # others may note that they are asked
+        # Others may say what they want, or note that they are asked.
+        this = getattr(function, "__self__", None) if type(function) is types.BuiltinMethodType else None
         inputs = inputs_of([this, given, named])
         try:
             answer = function(*given, **named)
