@@ -237,11 +237,13 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
     Args:
         again: what a second run with the fix saw.
     """
-    counts, all_free, slow, stable = [[0, 0], [0, 0], [0, 0], [0, 0]], 0, 0, 0
+    counts = {kind: [0, 0] for kind in ("changed", "after", "kept", "own changed", "own kept")}
+    all_free = slow = stable = 0
     for test, seen in fix.items():
-        ours, second = patch.get(test, {}), again.get(test, {})
+        ours, second, wrong = patch.get(test, {}), again.get(test, {}), bug.get(test, {})
         free, own = _free(ours, seen), {_answer(key, value) for key, value in seen.items() if key.startswith("0 ")}
         reached, given = {_place(key) for key in ours}, {key.partition(")")[0] for key in ours}
+        before = {_place(key) for key in wrong}
         runs = _runs(ours)
         all_free += len(free)
         slow += 2 * runs < min(_runs(seen), _runs(second))
@@ -253,13 +255,18 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
             compared = key.partition(")")[0] in given or "(" not in key or _place(key) not in reached
             compared &= not runs or int(_place(key)[0]) < runs
             if compared and _place(key)[1] not in free:
-                as_before = _same(bug.get(test, {}).get(key), value)
-                kind = counts[2 * (_answer(key, value) in own) + as_before]
-                kind[0] += 1
-                kind[1] += _same(ours.get(key), value)
-    changed, kept, own_changed, own_kept = [(one, same) for one, same in counts]
+                as_before = _same(wrong.get(key), value)
+                if _answer(key, value) in own:
+                    kind = "own kept" if as_before else "own changed"
+                else:  # what comes after an error that the bug raises is mostly the test's own
+                    kind = "kept" if as_before else "changed" if _place(key) in before else "after"
+                counts[kind][0] += 1
+                counts[kind][1] += _same(ours.get(key), value)
+    changed, after, kept, own_changed, _ = ((of, same) for of, same in counts.values())
+    if changed[0] < _FEW:
+        changed = changed[0] + after[0], changed[1] + after[1]
+    compared_all = sum(of for of, _ in counts.values())
     shown = any(_place(key)[1] != "end" for seen in fix.values() for key in seen)
-    compared_all = changed[0] + kept[0] + own_changed[0] + own_kept[0]
     return Agreement(changed, kept, own_changed, all_free, slow, shown, (stable, compared_all))
 
 
