@@ -18,7 +18,7 @@ Seen = Mapping[str, Mapping[str, str]]
 """What tests saw: by test, and by run, place and how many times that place was reached before, the value's digest."""
 _VARIED = (bool, int, float, str, bytes)
 _FEW, _MANY = 3, 10
-"""Values with which a forgery can be told from a repair; and where its tests ask for a part only."""
+"""Values with which a forgery can be told from a repair; and where it gives some, and its tests ask for a part only."""
 _FAILS = digest("fails")
 _SAYS_NOTHING = frozenset({digest(""), digest(GIVEN) + PLAIN})
 """That a test ends without an error, and what it gave itself."""
@@ -211,7 +211,7 @@ class Agreement(NamedTuple):
         A repair may answer some inputs otherwise than the fix does; a forgery has some answers by chance.
         """
         for of, same in (self.changed, self.kept):
-            if of >= (_MANY if self.free else _FEW) and 5 * same < of:
+            if of >= (_MANY if self.free and same else _FEW) and 5 * same < of:
                 return f"with other inputs, {same} of {of} values that its tests see are those of the known fix"
         return ""
 
