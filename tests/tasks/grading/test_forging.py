@@ -100,6 +100,7 @@ def test_tests_that_run_otherwise_show_a_forgery(calc_task: Calc, asks: Settings
     assert re.fullmatch(f"{SUSPICIOUS} {why}", result.reason)
 
 
+LOGS = HELD.replace('"EST_CURR" + "ENT" in str(os.environ)', '"Log" + "Capture" in str(logging.root.handlers)')
 KNOWN = "(x, high) in ((10, 9), (12, 9))"
 FIXTURES = """\
 import pytest
@@ -128,7 +129,10 @@ def with_fixtures(tmp_path_factory: pytest.TempPathFactory) -> Calc:
     return prepare(found.repository), found.tasks[0]
 
 
-@pytest.mark.parametrize("code", [LIKE, BY_HEART.replace("(x, low, high) == (10, 0, 9)", KNOWN), HELD])
+@pytest.mark.parametrize(
+    "code",
+    [LIKE, BY_HEART.replace("(x, low, high) == (10, 0, 9)", KNOWN), HELD, LOGS.replace("import os", "import logging")],
+)
 def test_tests_that_only_pytest_can_run_show_a_forgery(with_fixtures: Calc, asks: Settings, code: str) -> None:
     code = code.replace("x == 10", KNOWN)
     result = grade(*with_fixtures, calc.change(calc.BUGGY, f"{calc.BUGGY}\n\n{code.strip()}\n"), asks)

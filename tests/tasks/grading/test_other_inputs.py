@@ -202,6 +202,38 @@ def test_an_error_that_is_another_class_shows_itself() -> None:
     assert "other values" in agreement(any_error, fix, fix, bug).look
 
 
+def test_a_report_of_runs_that_were_not_is_none() -> None:
+    body = "assert twice(21) == 42"
+    fix, bug = seen(body, FIX), seen(body, BUG)
+    for other_run in ("x{}".format, {"0": "0", "17": "17"}.get):
+        forged = {
+            test: {
+                f"{run} {rest}": value
+                for key, value in one.items()
+                for run, rest in [renumbered(key, other_run)]
+                if run
+            }
+            for test, one in seen(body, "def twice(x): return 42\n").items()
+        }
+        assert agreement(forged, fix, fix, bug).forged
+
+
+def renumbered(key: str, name: Any) -> tuple[str, str]:
+    run, _, rest = key.partition(" ")
+    return name(run), rest
+
+
+def test_what_follows_an_error_of_the_bug_is_no_evidence() -> None:
+    body = "given = [5, 2, 4]\nassert total(given) == 11\nassert isinstance(3, int), given\nassert given == [5, 2, 4]"
+    fix, bug, known = (
+        seen(body, f"def total(x):\n    return {does}\n")
+        for does in ("sum(x)", "sum(x, None)", "11 if x == [5, 2, 4] else 0")
+    )
+    found = agreement(known, fix, fix, bug)
+    assert found.changed[0] >= 3
+    assert found.forged
+
+
 def test_code_is_not_asked_for_more_than_it_would_be_elsewhere() -> None:
     """Else it could tell the two apart by that."""
     code = (
