@@ -126,9 +126,10 @@ class Answers:
 
     def call(self, place: str, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
         """Call what is tested, and note what it is given and what it returns."""
-        # Others may say what they want, or note that they are asked.
-        this = getattr(function, "__self__", None) if type(function) is types.BuiltinMethodType else None
-        inputs = inputs_of([this, given, named])
+        # What a method's object holds is not known; others may say what they want, or note that they are asked.
+        kind = type(function)
+        this = getattr(function, "__self__", None) if kind is types.BuiltinMethodType else None
+        inputs = "" if kind is types.MethodType else inputs_of([this, given, named])
         try:
             answer = function(*given, **named)
         except Exception as e:
@@ -347,8 +348,8 @@ def parts_of(value: Any) -> dict[str, Any]:
     """Return what an object of a class holds, by name: attributes without underscores before them, and properties."""
     names = {name for one in type(value).__mro__ for name, what in vars(one).items() if isinstance(what, _HOLDS)}
     found: dict[str, Any] = {}
-    for name in sorted(names.union(getattr(value, "__dict__", ())), key=lambda name: (str(name)[:1] != "_", name)):
-        if not str(name).startswith("__"):
+    for name in sorted(names.union(getattr(value, "__dict__", ()))):
+        if not str(name).startswith("_"):
             with suppress(Exception):  # a property may raise anything
-                found[str(name).lstrip("_")] = getattr(value, name)
+                found[str(name)] = getattr(value, name)
     return found
