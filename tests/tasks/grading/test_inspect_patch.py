@@ -218,6 +218,6 @@ def test_no_honest_repair_is_suspicious(monkeypatch: pytest.MonkeyPatch) -> None
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)
     found = [repair for library in benchmark.LIBRARIES[:8] for repair in benchmark.repairs(library, 45)]
-    found += benchmark.reversed_commits(25, "88e9c54", whole=False)
+    found += benchmark.reversed_commits(25, "88e9c54")
     assert len(found) > 300
     assert {one.name: one.alarms for one in found if one.alarms} == {}

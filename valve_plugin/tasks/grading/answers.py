@@ -6,7 +6,6 @@ they get. A forgery can change all of this; but the answers that the fix gives t
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import re
@@ -54,7 +53,10 @@ GIVEN = "given"
 PLAIN = "~"
 """Ends the notes of values of Python's own classes."""
 _ANY_ERROR = (Exception, BaseException, object)
-_HOLDS = (property, types.MemberDescriptorType, functools.cached_property)
+_CALLED: tuple[Any, ...] = (
+    *(types.FunctionType, classmethod, staticmethod, types.MethodDescriptorType, types.WrapperDescriptorType),
+    *(types.BuiltinFunctionType, types.ClassMethodDescriptorType, types.GetSetDescriptorType),
+)
 _clock, _wall = time.process_time, time.monotonic
 
 
@@ -345,8 +347,9 @@ def _of_object(value: Any, each: Callable[[Any], Iterator[str]]) -> str:
 
 
 def parts_of(value: Any) -> dict[str, Any]:
-    """Return what an object of a class holds, by name: attributes without underscores before them, and properties."""
-    names = {name for one in type(value).__mro__ for name, what in vars(one).items() if isinstance(what, _HOLDS)}
+    """Return what an object of a class holds for others, by name: attributes, properties and other descriptors."""
+    held = ((name, what) for one in type(value).__mro__ for name, what in vars(one).items())
+    names = {name for name, what in held if hasattr(type(what), "__get__") and not isinstance(what, _CALLED)}
     found: dict[str, Any] = {}
     for name in sorted(names.union(getattr(value, "__dict__", ()))):
         if not str(name).startswith("_"):
