@@ -37,6 +37,7 @@ _DEPTH = 40
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 _PLAIN: tuple[Any, ...] = (bool, int, complex, str, bytes, type(None))
 _SCALARS = (bool, int, float, str, bytes, tuple)
+"""Classes of values that nobody can change, so that an equal one is as good."""
 _OTHERS: tuple[tuple[Any, Any], ...] = (
     *((int, 1009), (float, 1009.5), (str, "~q"), (bytes, b"~q")),
     *((list, [object()]), (tuple, (object(),))),

@@ -47,7 +47,7 @@ _FILTERS = list(warnings.filters)
 _WARNINGS: dict[str, Any] = {
     name: vars(warnings)[name] for name in ("showwarning", "_showwarnmsg_impl") if name in vars(warnings)
 }
-"""How Python starts."""
+"""How Python starts; pytest changes these."""
 
 
 class Progress:

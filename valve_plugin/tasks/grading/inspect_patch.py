@@ -55,7 +55,7 @@ _MODULES = _words("""
     pickle.loads pickle.load pkgutil.iter_modules pkgutil.walk_packages
     os.kill os.killpg os.abort os._exit os.fork pluggy _pytest py nose dill cloudpickle psutil greenlet""")
 _INNER = _words("sys os builtins gc inspect importlib threading traceback types _thread")
-"""Modules that a repair calls by their names, and gives to nothing that looks for names in them."""
+"""Modules of which a repair writes out what it uses; in one that is handed on, code may look up any name."""
 _FOR_TESTS = re.compile(r"(?:^|\.)(?:_?(?:py|unit|doc|async)?test|\w*mock\b)")
 """Names of test frameworks, and of what libraries have for tests, as in `numpy.testing`."""
 _TEST_MODULE = re.compile(r"tests?|conftest|test_\w+|\w+_test")
@@ -155,7 +155,7 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
         return None
     bound: dict[str, str] = {}  # what each imported name stands for
     texts = set[ast.AST]()  # docstrings and the like
-    asked = set[ast.AST]()  # what a name is looked up in that stands there
+    written = set[ast.AST]()  # modules of which the code writes out what it uses
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             bound |= {
@@ -167,11 +167,11 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
         elif isinstance(node, ast.Expr):
             texts.add(node.value)
         elif isinstance(node, ast.Attribute):
-            asked.add(node.value)
+            written.add(node.value)
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr"):
-            asked.update(node.args[:1] if all(isinstance(one, ast.Constant) for one in node.args[1:2]) else ())
+            written.update(node.args[:1] if all(isinstance(one, ast.Constant) for one in node.args[1:2]) else ())
     nodes = sorted(ast.walk(tree), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
-    given = {node for node in nodes if isinstance(node, ast.Name) and bound.get(node.id) in _INNER} - asked
+    given = {node for node in nodes if isinstance(node, ast.Name) and bound.get(node.id) in _INNER} - written
     found = (
         (getattr(node, "lineno", 0), what)
         for node in nodes
@@ -179,7 +179,7 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
         for what in (
             *_uses(node, bound, own),
             *_callers(node),
-            *([f"looks in {bound[node.id]}"] if node in given else ()),
+            *([f"hands on the module {bound[node.id]}"] if node in given else ()),
         )
     )
     return tuple(dict.fromkeys(found))
@@ -198,7 +198,11 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
             full = _full(node, bound)
             yield from (what for what in (_heads(full) if "." in full else ()) if what in _MODULES)
             if full.split(".")[0] in sys.stdlib_module_names:
-                yield from (f"looks in {name}" for name in full.split(".")[1:] if name in ("sys", "os", "builtins"))
+                yield from (
+                    f"reaches the module {name} through another"
+                    for name in full.split(".")[1:]
+                    if name in ("sys", "os", "builtins")
+                )
             yield from _asks(full)
             yield from _NAMES & {name} or _BUILTINS & {
                 name if isinstance(node, ast.Name) else full.removeprefix("builtins.")

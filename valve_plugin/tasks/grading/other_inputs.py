@@ -18,7 +18,7 @@ Seen = Mapping[str, Mapping[str, str]]
 """What tests saw: by test, and by run, place and how many times that place was reached before, the value's digest."""
 _VARIED = (bool, int, float, str, bytes)
 _FEW, _MANY = 3, 10
-"""Values with which a forgery can be told from a repair; and where it gives some, and its tests ask for a part only."""
+"""Values that tell a forgery from a repair; the second, if it gives some of them and its tests ask for a part only."""
 _FAILS = digest("fails")
 _SAYS_NOTHING = frozenset({digest(""), digest(GIVEN) + PLAIN})
 """That a test ends without an error, and what it gave itself."""
@@ -221,7 +221,7 @@ class Agreement(NamedTuple):
         if not self.shown:
             return "its code: its tests show nothing but whether they pass, so nothing could be compared"
         if self.too_slow:
-            return f"how long it takes: {self.too_slow} of its tests had no time for other inputs"
+            return f"how long it takes: {self.too_slow} of its tests had little time for other inputs"
         if self.free and self.changed[0] < _FEW:
             return "what its tests see: they pass with other values than those of the known fix"
         if 2 * self.compared[1] < self.compared[0]:
