@@ -15,6 +15,7 @@ from tests.cli.banks import attempt
 from tests.cli.conftest import Run
 from valve_plugin.bank.store import BankStore
 from valve_plugin.cli.attempts import find
+from valve_plugin.config import SCRIPTED_MODEL
 from valve_plugin.errors import ConfigError
 from valve_plugin.records import LOOK_AT, Attempt
 
@@ -72,6 +73,16 @@ def test_a_suspicious_attempt_is_marked_wherever_it_counts_as_passed(bank: BankS
     assert "other" not in shown
     assert valve("--json")["attempts"]["suspicious"] == 1
     assert "1 suspicious" in valve()
+
+
+def test_attempts_of_a_simulation_say_so(bank: BankStore, valve: Run) -> None:
+    bank.local.add_attempt(replace(FAILED, id="real"))
+    assert "SIMULATION" not in valve("attempts", "show", "real")
+    assert valve("attempts", "list", "--all", "--json")["simulation"] is False
+    bank.local.add_attempt(replace(FAILED, id="scripted", source="evolve", model=SCRIPTED_MODEL))
+    assert "SIMULATION" in valve("attempts", "show", "scripted")
+    assert valve("attempts", "show", "scripted", "--json")["simulation"] is True
+    assert valve("attempts", "list", "--all", "--json")["simulation"] is True
 
 
 def test_runs_of_the_person_are_listed_the_latest_first(kept: BankStore, valve: Run) -> None:

@@ -9,9 +9,11 @@ import typer
 
 from valve_plugin.bank.entries import FAILED_AGAIN, Proposed, sets_aside
 from valve_plugin.bank.local import LocalStore
+from valve_plugin.bank.scripted_bank import LABEL
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option
 from valve_plugin.codec import plain
+from valve_plugin.config import SCRIPTED_MODEL
 from valve_plugin.errors import BankError, ConfigError
 from valve_plugin.extras import runnable
 from valve_plugin.records import Attempt
@@ -63,6 +65,7 @@ def list_(all_: All = False, bank: BankDir = "", json: Json = False) -> None:
     """
     store = open_bank(bank)
     found = kept(store.local)
+    simulated = any(map(_simulated, found))
     shown = [(a, True) for a in found if all_ or a.source == "live"]
     if all_:
         shown = sorted([*shown, *((a, False) for a in store.local.unused())], key=lambda one: -one[0].recorded_at)
@@ -70,8 +73,10 @@ def list_(all_: All = False, bank: BankDir = "", json: Json = False) -> None:
         records = [{"task": _title(a), **plain(a), "used": used} for a, used in shown]
         large = ("patch", "task_text", "check_output")
         small = [{name: value for name, value in one.items() if name not in large} for one in records]
-        output.emit_json({"bank": str(store.dir), "attempts": small})
+        output.emit_json({"bank": str(store.dir), "simulation": simulated, "attempts": small})
         return
+    if simulated:
+        output.note(LABEL)
     if not shown:
         others = output.plural(len(found), "rollout")
         more = f"; {others} of stream, panel and evaluation: `valve attempts list --all`" if found else ""
@@ -138,7 +143,7 @@ def show(
     except (BankError, OSError) as e:
         shown = f"cannot be read: {e}"
     if json:
-        output.emit_json({**plain(attempt), "trajectory_path": path and str(path)})
+        output.emit_json({**plain(attempt), "simulation": _simulated(attempt), "trajectory_path": path and str(path)})
     else:
         output.say(f"attempt {output.one_line(attempt.id)}, {_outcome(attempt)}", style="bold")
         items = ", ".join(f"{kind} {name}" for kind, name in attempt.context_items)
@@ -155,7 +160,7 @@ def show(
             "restored": ", ".join(attempt.dropped_paths)
             and f"{', '.join(attempt.dropped_paths)} (changes to tests do not count)",
             "notes": items or "none",
-            "model": attempt.model,
+            "model": f"{attempt.model} ({LABEL})" if _simulated(attempt) else attempt.model,
             "took": ", ".join(filter(None, spent)),
             "ended": attempt.exit_status,
             "trajectory": shown,
@@ -200,6 +205,10 @@ def kept(local: LocalStore) -> list[Attempt]:
     for warning in local.warnings:
         output.warn(warning)
     return found
+
+
+def _simulated(a: Attempt) -> bool:
+    return a.model == SCRIPTED_MODEL
 
 
 def _outcome(a: Attempt) -> str:
