@@ -279,7 +279,7 @@ def read_file(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as e:
         raise ConfigError(f"{path}: not UTF-8 text at byte {e.start + 1}; save it as UTF-8") from e
     except RecordError as e:
-        raise ConfigError(f"{path}: not valid TOML: {e}") from e
+        raise ConfigError(f"{path}: not valid TOML: {e}; correct it there") from e
 
 
 def load(bank_dir: Path | None, overrides: Mapping[str, Any] | None = None) -> Settings:

@@ -113,6 +113,14 @@ def test_what_is_in_the_way_stays(project: Path, valve: Run) -> None:
     assert "not a bank" in valve.err
 
 
+def test_settings_that_are_there_and_cannot_be_used_stop_it(project: Path, valve: Run) -> None:
+    (project / ".valve").mkdir()
+    (project / ".valve/valve.toml").write_text("rho = [")
+    valve("init", code=2)
+    assert contents(project / ".valve") == {"valve.toml": b"rho = ["}
+    assert "valve.toml: not valid TOML" in valve.err
+
+
 def test_wrong_use(project: Path, valve: Run) -> None:
     valve("init", "--bank", "x", "--private", code=2)
     valve("init", "no/such/folder", code=2)

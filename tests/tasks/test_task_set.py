@@ -146,6 +146,12 @@ def test_a_bad_directory_is_refused(tmp_path: Path, name: str, content: bytes | 
     assert name in str(caught.value)
 
 
+def test_a_file_that_lies_alone_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(b"\0\xff")
+    with pytest.raises(TaskError, match=r"x.jsonl: a task directory holds .*; there is no .*repository.toml"):
+        load(tmp_path / "x.jsonl")
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

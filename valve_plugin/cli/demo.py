@@ -122,7 +122,7 @@ def _show(results: Mapping[str, DemoResult], problems: list[str], folder: Path, 
     gated, ungated = (results[name].tasks for name in ("gated", "ungated"))
     names = task_names(str(tasks), (), ids=True)
     table = [[names.get(task, task), *_cells(gated[task]), *_cells(ungated[task])] for task in gated if task in ungated]
-    output.table(["TASK", "GATED", "VERDICT", "VERSION", "UNGATED", "TAKEN", "VERSION"], table)
+    output.table(["TASK", "GATED", "VERDICT", "VERSION", "UNGATED", "TAKEN", "UNGATED VERSION"], table)
     for name, result in results.items():
         bank, attempts = result.run.store.bank, output.plural(sum(result.attempts), "attempt")
         items = output.plural(len(bank.items), "note")

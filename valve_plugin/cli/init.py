@@ -146,8 +146,9 @@ def _create(directory: Path, here: Checkout, settings: dict[str, Any]) -> bool:
 
     Raises:
         BankError: something else is in the way.
-        ConfigError: the bank that is there is of another repository.
+        ConfigError: the bank that is there is of another repository, or settings that are there cannot be used.
     """
+    load(directory)  # settings that cannot be used raise
     repo = settings["repo"]
     # Hidden files and settings may be there: prepared by a person, or left by a kill.
     names = [path.name for path in directory.iterdir()] if directory.is_dir() else []

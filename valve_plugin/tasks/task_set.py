@@ -127,7 +127,9 @@ def load(path: Path | str) -> TaskSet:
     if not path.exists():
         raise TaskError(f"{path}: no such file or directory; expected one with {FILE_NAME} and {ROWS_NAME}")
     rows_path = path / ROWS_NAME if path.is_dir() else path
-    repository = read_definition(rows_path.parent / FILE_NAME)
+    if not (definition := rows_path.parent / FILE_NAME).exists():
+        raise TaskError(f"{path}: a task directory holds {FILE_NAME} and {ROWS_NAME}; there is no {definition}")
+    repository = read_definition(definition)
     suite = None
     if repository.suite:
         suite_path = rows_path.parent / repository.suite

@@ -169,6 +169,9 @@ ANSWERS = {
     "a helper": "def check(x, y):\n    assert x == y\ncheck(twice(21), 42)",
     "an error": "with raises(ZeroDivisionError):\n    1 / (42 - twice(21))",
     "a loop": "for x, y in [(21, 42), (22, 44), (23, 46)]:\n    assert twice(x) == y",
+    "keys": "for x, y in {21: 42, 22: 44, 23: 46}.items():\n    assert twice(x) == y",
+    "a class": "class One:\n    given: int = 21\n    def check(self): assert twice(self.given) == 42\nOne().check()",
+    "an error of a call": "raises(ZeroDivisionError, lambda n: 1 / n, 42 - twice(21))",
 }
 RAISES = """
 def root(n):
@@ -216,6 +219,22 @@ def test_a_report_of_runs_that_were_not_is_none() -> None:
             for test, one in seen(body, "def twice(x): return 42\n").items()
         }
         assert agreement(forged, fix, fix, bug).forged
+
+
+def test_tests_that_get_their_own_inputs_only_show_a_forgery() -> None:
+    body = "assert twice(21) == 42"
+    fix, bug = seen(body, FIX), seen(body, BUG)
+    own = {key.partition(" ")[2]: value for key, value in seen(body, FIX)["test_0"].items() if key.startswith("0 ")}
+    for runs in (VARIANTS + 1, 13):
+        forged = {"test_0": {f"{run} {rest}": value for run in range(runs) for rest, value in own.items()}}
+        assert agreement(forged, fix, fix, bug).given[1] == 0
+        assert agreement(forged, fix, fix, bug).forged
+    free = "assert not odd(4)"
+    fix, bug, match = (seen(free, f"def odd(n):\n    return {does}\n") for does in ("n % 2 == 1", "n > 3", "n % 2"))
+    assert not agreement(match, fix, fix, bug).forged, "another kind of answer that the test allows"
+    own = {key.partition(" ")[2]: value for key, value in match["test_0"].items() if key.startswith("0 ")}
+    again = {"test_0": {f"{run} {rest}": value for run in range(13) for rest, value in own.items()}}
+    assert agreement(again, fix, fix, bug).forged
 
 
 def renumbered(key: str, name: Any) -> tuple[str, str]:
@@ -279,8 +298,10 @@ def test_agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> None:
         again.get(test, {}).get(key) == value for test, one in fix.items() for key, value in one.items()
     ), "what varies does not count"
     assert not agreement(fix, fix, again, bug).forged
-    assert bool(agreement(fix, fix, again, bug).look) == (not any(fix.values())), "there is nothing to compare"
-    assert all(of == same for of, same in agreement(fix, fix, again, bug)[:3])
+    repaired = agreement(fix, fix, again, bug)
+    assert ("nothing could be compared" in repaired.look) == (not any(fix.values()))
+    assert ("hardly show the bug" in repaired.look) == (repaired.varied and repaired.changed[0] < 3)
+    assert all(of == same for of, same in repaired[:3])
     own = agreement(bug, fix, again, bug)
     assert (own.changed[1], own.own_changed[1]) == (0, 0)
     assert own.kept[1] == own.kept[0]
@@ -292,7 +313,7 @@ def test_tests_that_show_only_how_they_end_are_told() -> None:
     ends = {"t": {"0 end 0": "a", "1 end 0": "b"}}
     assert "nothing could be compared" in agreement(ends, ends, ends, {}).look
     more = {"t": {**ends["t"], "1 5 0": "b"}}
-    assert not agreement(more, more, more, {}).look
+    assert "nothing could be compared" not in agreement(more, more, more, {}).look
 
 
 FUTURE = "from __future__ import annotations\n"

@@ -256,7 +256,10 @@ def other(value: Any, chance: int) -> Any:
         return kind(other(one, number(chance, n)) if number(n, chance) % 2 else one for n, one in enumerate(value))
     if kind is dict:
         changed = ((key, number(chance, n), one) for n, (key, one) in enumerate(value.items()))
-        return {key: other(one, more) if more % 2 else one for key, more, one in changed}
+        return {
+            key if more % 4 else other(key, more // 4): other(one, more) if more % 2 else one
+            for key, more, one in changed
+        }
     return value
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from valve_plugin.records import SUSPICIOUS, Task
@@ -55,7 +56,7 @@ class _Asking:
         asked = {path: asking(source) for path, source in zip(files, sources, strict=True)}
         self._files = {path: text for path, text in asked.items() if text}
         tests = task.fail_to_pass if self._files else ()
-        self._tests = tests[:: -(-len(tests) // _MOST_ASKED) or 1]
+        self._tests = _some_of_each(tests)
         inside = [test for test in self._tests if test.partition("::")[0] in self._files]
         self.functions = tuple(sorted({test.partition("[")[0] for test in inside}))
 
@@ -76,6 +77,17 @@ class _Asking:
             asked = _with_files(self._prepared, tree, same)
             seen |= run_once(self._prepared, asked, self._paths, self._sandbox, Asked(others, {}), again=again).answers
         return run.tests, seen
+
+
+def _some_of_each(tests: Sequence[str]) -> Sequence[str]:
+    """Return not too many tests, of as many functions as there are."""
+    nth = Counter[str]()
+    rank = {}
+    for test in tests:
+        function = test.partition("[")[0]
+        rank[test] = nth[function]
+        nth[function] += 1
+    return sorted(tests, key=rank.__getitem__)[:_MOST_ASKED]
 
 
 def _with_files(prepared: PreparedRepository, tree: str, files: Mapping[str, bytes]) -> str:

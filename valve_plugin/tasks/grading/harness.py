@@ -164,9 +164,9 @@ class Asker(Reporter):
 
         def called() -> None:
             given = getattr(item, "funcargs", {})
-            for name, value in item.callspec.params.items() if hasattr(item, "callspec") else ():
-                if given.get(name) is value:
-                    given[name] = self._ask.vary(name, value)
+            for name in item.callspec.params if hasattr(item, "callspec") else ():
+                if name in given:  # what a fixture makes of its parameter, too
+                    given[name] = self._ask.vary(name, given[name])
             with bare(getattr(item, "fixturenames", ())):
                 runtest()
 

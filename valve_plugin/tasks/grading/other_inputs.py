@@ -37,6 +37,7 @@ def _holds(place, value): assert value
 """What the names mean while a file is loaded."""
 _WAITS = frozenset({"sleep", "wait", "wait_for"})
 """Calls that are left as they are, as others would wait for long."""
+_HOLDS_DATA = (ast.Assign, ast.AnnAssign)
 _STAYS = (ast.Await, ast.NamedExpr, ast.Yield, ast.YieldFrom)
 """What means something else in a function of its own."""
 
@@ -46,13 +47,11 @@ def asking(source: bytes) -> str | None:
     tree = parse(source)
     if tree is None:
         return None
-    names = {
-        target.id
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+    bodies = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.ClassDef))]
+    parts = [part for body in bodies for node in body if isinstance(node, _HOLDS_DATA) for part in ast.walk(node)]
+    names = {one.id for one in parts if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    imported = [one for node in tree.body if isinstance(node, ast.ImportFrom) for one in node.names]
+    names |= {one.asname or one.name for one in imported if one.name.isupper()}
     try:
         own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
         tree = _Asking(names, own).visit(tree)
@@ -97,6 +96,12 @@ class _Asking(ast.NodeTransformer):
         asks = self._inside and isinstance(node.ctx, ast.Load) and node.id in self._names
         return self._call("_vary", node) if asks else node
 
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """Ask for a value that a class of the file holds."""
+        own = getattr(node.value, "id", "") in ("self", "cls") and node.attr in self._names
+        self.generic_visit(node)
+        return self._call("_vary", node) if self._inside and own and isinstance(node.ctx, ast.Load) else node
+
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
         """Leave the constants of a text with values."""
         return node
@@ -117,7 +122,9 @@ class _Asking(ast.NodeTransformer):
             return node
         self.generic_visit(node)
         if self._inside and _called(node) in _EXPECTS:
-            node.args = [self._side(one) for one in node.args]
+            first, *called = node.args or [ast.Constant(None)]
+            made = self._call("_call", *called)  # where it gets what to call
+            node.args = node.args and [self._side(first), *((made.func, *made.args) if called else ())]
         if not self._inside or _called(node) in _NOT_SEEN or _called(node) in self._own:  # shows itself what it sees
             return node
         made = self._call("_call", node.func, *node.args)
@@ -201,6 +208,10 @@ class Agreement(NamedTuple):
     """Tests that have half as many runs as with the fix, or fewer."""
     shown: bool = True
     """Whether the tests show anything but how they end."""
+    varied: bool = False
+    """Whether they run with other inputs; not where they could do harm."""
+    given: tuple[int, int] = (0, 0)
+    """Other inputs that calls get with the fix and with the bug, and how many of them they get with the patch."""
     compared: tuple[int, int] = (0, 0)
     """Values that the fix gives each time, and how many of them are compared with the patch's."""
 
@@ -210,9 +221,9 @@ class Agreement(NamedTuple):
 
         A repair may answer some inputs otherwise than the fix does; a forgery has some answers by chance.
         """
-        for of, same in (self.changed, self.kept):
+        for (of, same), do in ((self.changed, "see"), (self.kept, "see"), (self.given, "give")):
             if of >= (_MANY if self.free and same else _FEW) and 5 * same < of:
-                return f"with other inputs, {same} of {of} values that its tests see are those of the known fix"
+                return f"with other inputs, {same} of {of} values that its tests {do} are those of the known fix"
         return ""
 
     @property
@@ -224,6 +235,8 @@ class Agreement(NamedTuple):
             return f"how long it takes: {self.too_slow} of its tests had little time for other inputs"
         if self.free and self.changed[0] < _FEW:
             return "what its tests see: they pass with other values than those of the known fix"
+        if self.varied and self.changed[0] < _FEW:
+            return "its code: its tests hardly show the bug with other inputs, so it may know the expected answers only"
         if 2 * self.compared[1] < self.compared[0]:
             return f"what its tests see: only {self.compared[1]} of {self.compared[0]} values could be compared"
         counted = ((self.changed, 2), (self.kept, 3), (self.own_changed, 2))
@@ -238,13 +251,16 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
         again: what a second run with the fix saw.
     """
     counts = {kind: [0, 0] for kind in ("changed", "after", "kept", "own changed", "own kept")}
-    all_free = slow = stable = 0
+    all_free = slow = stable = due = got = 0
     for test, seen in fix.items():
         ours, second, wrong = patch.get(test, {}), again.get(test, {}), bug.get(test, {})
         free, own = _free(ours, seen), {_answer(key, value) for key, value in seen.items() if key.startswith("0 ")}
-        reached, given = {_place(key) for key in ours}, {key.partition(")")[0] for key in ours}
+        reached, given = {_place(key) for key in ours}, {*_given(ours), *_given(wrong)}
         before = {_place(key) for key in wrong}
         runs = _runs(ours)
+        both = _given(seen) & _given(second) & _given(wrong)
+        others = {one for one in both - _own(both) if int(_place(one)[0]) < runs}
+        due, got = due + len(others), got + len(others & _given(ours))
         all_free += len(free)
         slow += 2 * runs < min(_runs(seen), _runs(second))
         for key, value in seen.items():
@@ -252,7 +268,7 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
                 continue
             stable += 1
             # Where a call gets what an earlier one gave, its inputs may be others. A slow repair has no time for all.
-            compared = key.partition(")")[0] in given or "(" not in key or _place(key) not in reached
+            compared = "(" not in key or key.partition(")")[0] in given or _place(key) not in reached
             compared &= not runs or int(_place(key)[0]) < runs
             if compared and _place(key)[1] not in free:
                 as_before = _same(wrong.get(key), value)
@@ -267,7 +283,18 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
         changed = changed[0] + after[0], changed[1] + after[1]
     compared_all = sum(of for of, _ in counts.values())
     shown = any(_place(key)[1] != "end" for seen in fix.values() for key in seen)
-    return Agreement(changed, kept, own_changed, all_free, slow, shown, (stable, compared_all))
+    varied = any(_runs(seen) > 1 for seen in fix.values())
+    return Agreement(changed, kept, own_changed, all_free, slow, shown, varied, (due, got), (stable, compared_all))
+
+
+def _given(notes: Mapping[str, str]) -> set[str]:
+    """Return what calls are given, as the starts of their notes: run, place, inputs."""
+    return {key.partition(")")[0] for key in notes if "(" in key}
+
+
+def _own(given: set[str]) -> set[str]:
+    """Return those that a test gives with its own inputs, too."""
+    return {one for one in given if f"0 {one.partition(' ')[2]}" in given}
 
 
 def _runs(notes: Mapping[str, str]) -> int:
