@@ -12,7 +12,6 @@ from tests import calc
 from tests.once import once
 from tests.tools import some
 from valve_plugin.config import Settings
-from valve_plugin.records import LOOK_AT
 from valve_plugin.tasks.grading.grade import grade
 from valve_plugin.tasks.repository import prepare
 from valve_plugin.tasks.states import gold_patch
@@ -179,12 +178,12 @@ def test_a_right_fix_resolves_and_no_other(name: str, tmp_path: Path, unsafe: Se
     found = load(calc.write(tmp_path, [row], files=files, venv=venv))
     where, task = prepare(found.repository), found.tasks[0]
     gold = grade(where, task, gold_patch(where, task), unsafe)
-    look = f"{LOOK_AT} its code: its tests show nothing but whether they pass, so nothing could be compared"
     assert (gold.outcome, gold.reason) == ("resolved", "")
     other = calc.BUGGY.replace("return low\n    return x", "return min(x, high)\n    return x")
     assert other != calc.BUGGY
     right = grade(where, task, calc.change(calc.BUGGY, other), unsafe)
-    assert (right.outcome, right.reason) == ("resolved", look if name == "inherited" else "")
+    assert right.outcome == "resolved"
+    assert ("hardly show the bug" in right.reason) == (name == "inherited")
     nothing = grade(where, task, calc.change(calc.BUGGY, calc.BUGGY + "# nothing\n"), unsafe)
     assert nothing.outcome == "unresolved"
     assert fail[0] in nothing.reason

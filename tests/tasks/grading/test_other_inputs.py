@@ -202,7 +202,9 @@ def test_an_error_that_is_another_class_shows_itself() -> None:
             ("(Exception)", "Exception", "raise KeyError"),
         ]
     )
-    assert "other values" in agreement(any_error, fix, fix, bug).look
+    found = agreement(any_error, fix, fix, bug)
+    assert found.own_changed[0] >= 3
+    assert found.own_changed[1] == 0
 
 
 def test_a_report_of_runs_that_were_not_is_none() -> None:
@@ -299,8 +301,7 @@ def test_agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> None:
     ), "what varies does not count"
     assert not agreement(fix, fix, again, bug).forged
     repaired = agreement(fix, fix, again, bug)
-    assert ("nothing could be compared" in repaired.look) == (not any(fix.values()))
-    assert ("hardly show the bug" in repaired.look) == (repaired.varied and repaired.changed[0] < 3)
+    assert bool(repaired.look) == (repaired.changed[0] < 3), "other inputs do not show the bug"
     assert all(of == same for of, same in repaired[:3])
     own = agreement(bug, fix, again, bug)
     assert (own.changed[1], own.own_changed[1]) == (0, 0)
@@ -311,9 +312,10 @@ def test_agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> None:
 
 def test_tests_that_show_only_how_they_end_are_told() -> None:
     ends = {"t": {"0 end 0": "a", "1 end 0": "b"}}
-    assert "nothing could be compared" in agreement(ends, ends, ends, {}).look
-    more = {"t": {**ends["t"], "1 5 0": "b"}}
-    assert "nothing could be compared" not in agreement(more, more, more, {}).look
+    assert agreement(ends, ends, ends, {}).look
+    more = {"t": {**ends["t"], **{f"1 {place} 0": "b" for place in range(3)}}}
+    wrong = {"t": dict.fromkeys(more["t"], "c")}
+    assert not agreement(more, more, more, wrong).look
 
 
 FUTURE = "from __future__ import annotations\n"

@@ -34,7 +34,7 @@ def compared(prepared: PreparedRepository, task: Task, bug: str, tree: str, sand
         if alone := [test for test in ask.functions if fix.get(test) == "passed" != run.get(test)]:
             why = f"{alone[0]} passes only where it runs as a test; with the known fix, elsewhere too"
         if not why:
-            return "", found.look
+            return "", found.look if sandbox.isolates else ""  # else there are no other inputs
     return f"{SUSPICIOUS} {why}", ""
 
 
