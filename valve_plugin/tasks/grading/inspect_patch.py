@@ -12,6 +12,7 @@ ordinary.
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import sys
 import types
@@ -197,12 +198,7 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
         case ast.Attribute(attr=name) | ast.Name(id=name):
             full = _full(node, bound)
             yield from (what for what in (_heads(full) if "." in full else ()) if what in _MODULES)
-            if full.split(".")[0] in sys.stdlib_module_names:
-                yield from (
-                    f"reaches the module {name} through another"
-                    for name in full.split(".")[1:]
-                    if name in ("sys", "os", "builtins")
-                )
+            yield from _through_another(full)
             yield from _asks(full)
             yield from _NAMES & {name} or _BUILTINS & {
                 name if isinstance(node, ast.Name) else full.removeprefix("builtins.")
@@ -213,8 +209,10 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
                 yield f"names tests or their process: {named[0]!r}"
             words = re.findall(r"[A-Za-z_]\w*", text) if len(text) <= _LONGEST_WORDS else ()
             yield from (f"names in a text: {word}" for word in words if word in _NAMES and "_" in word)
-        case ast.BinOp(left=ast.Constant(value=str() as left), right=ast.Constant(value=str() as right), op=ast.Add()):
-            yield from (f"names in a text: {word}" for word in _NAMES & {left + right})
+        case ast.BinOp() | ast.JoinedStr():
+            yield from (f"names in a text: {word}" for word in _NAMES & {_joined(node)})
+        case ast.Call(func=ast.Name(id="vars"), args=[ast.Name(id=name)]) if bound.get(name) in sys.stdlib_module_names:
+            yield f"hands on the module {bound[name]}"
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if name in _COMPARES and not _compares(node):
             yield f"answers without comparing: {name}"
     if not isinstance(node, ast.Name | ast.Attribute | ast.Constant | ast.ImportFrom):
@@ -238,6 +236,34 @@ def _full(node: ast.AST, bound: Mapping[str, str]) -> str:
         return bound.get(node.id, "")
     base = _full(node.value, bound) if isinstance(node, ast.Attribute) else ""
     return f"{base}.{node.attr}" if base and isinstance(node, ast.Attribute) else ""
+
+
+def _joined(node: ast.AST) -> str:
+    """Return the text that constants are joined to; "" where more than constants is joined."""
+    match node:
+        case ast.Constant(value=str() as text) | ast.FormattedValue(value=ast.Constant(value=str() as text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            texts = [_joined(one) for one in parts]
+        case ast.BinOp(op=ast.Add(), left=left, right=right):
+            texts = [_joined(left), _joined(right)]
+        case _:
+            return ""
+    return "".join(texts) if all(texts) else ""
+
+
+def _through_another(name: str) -> Iterator[str]:
+    """Yield the modules that the name of something of the standard library reaches through another module."""
+    parts = name.split(".")
+    found: object = sys.modules.get(parts[0])
+    if found is None and parts[0] in _GIVEN:
+        found = importlib.import_module(parts[0])
+    for end, part in enumerate(parts[1:], 2) if parts[0] in sys.stdlib_module_names else ():
+        found = vars(found).get(part) if isinstance(found, types.ModuleType) else None
+        if isinstance(found, types.ModuleType) and found is not sys.modules.get(".".join(parts[:end])):
+            yield f"reaches the module {found.__name__} through another"
+        elif part in ("sys", "os", "builtins"):
+            yield f"reaches the module {part} through another"
 
 
 def _asks(name: str) -> Iterator[str]:

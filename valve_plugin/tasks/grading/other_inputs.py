@@ -273,7 +273,7 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
                 counts[kind][0] += 1
                 counts[kind][1] += _same(ours.get(key), value)
     changed, after, kept, own_changed, _ = ((of, same) for of, same in counts.values())
-    if changed[0] < _FEW:
+    if changed[0] < _FEW and not all_free:
         changed = changed[0] + after[0], changed[1] + after[1]
     compared_all = sum(of for of, _ in counts.values())
     return Agreement(changed, kept, own_changed, all_free, slow, (due, got), (stable, compared_all))
