@@ -117,7 +117,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     """
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as e:
+    except (ValueError, RecursionError) as e:  # also a number of thousands of digits
         raise RecordError(str(e)) from e
 
 

@@ -75,6 +75,22 @@ def test_rows_over_a_source_tree(project: Path, valve: Run, tmp_path: Path) -> N
     assert "2 tasks imported, 10 refused" in valve("tasks", "import", given, *options, code=1)
 
 
+def test_a_fix_that_does_not_resolve_is_told(project: Path, valve: Run, tmp_path: Path) -> None:
+    tests = "import pytest\n\n@pytest.fixture\ndef base(): raise OSError('no server')\n\ndef test_base(base): pass\n"
+    tree = put(tmp_path / "tree", {**calc.FILES, "tests/test_base.py": tests})
+    given = rows(
+        tmp_path,
+        calc.row(
+            instance_id="a",
+            patch=calc.change(calc.OPS, calc.BUGGY + "#\n"),
+            FAIL_TO_PASS=["tests/test_base.py::test_base"],
+        ),
+    )
+    valve("tasks", "import", given, "--source", str(tree), "--python", str(lean()), "--unsafe-local")
+    assert "a cannot be resolved, not even by its fix: tests/test_base.py::test_base" in valve.err
+    assert "no server" in valve.err
+
+
 def test_branches_of_a_clone(project: Path, valve: Run, tmp_path: Path) -> None:
     clone = put(tmp_path / "clone", calc.FILES)
     name = str(calc.row()["instance_id"])

@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.cli.banks import sample
 from tests.tools import git
 from valve_plugin.bank.store import BankStore
+from valve_plugin.cli import app
 from valve_plugin.live.context import is_welcome
 
 
@@ -31,6 +33,19 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BankStore:
     assert is_welcome(BankStore.open(made), pytest.fail)  # who made it is not asked
     monkeypatch.setenv("VALVE_DATA", str(tmp_path / "mine"))
     return BankStore.open(made)
+
+
+def test_connecting_an_agent_asks_or_names_it(clone: BankStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is connected runs where nobody can be asked."""
+    monkeypatch.chdir(clone.dir.parent)
+    done = CliRunner().invoke(app, ["connect", "codex", "--yes"])
+    assert f"{clone.dir} came with this repository" in done.stderr
+    assert (clone.dir.parent / "AGENTS.md").exists()
+    asked = answer(monkeypatch, "n\n")
+    assert not is_welcome(clone, [].append)
+    assert asked.getvalue()
+    assert "not used, as you answered" in CliRunner().invoke(app, ["connect", "codex", "--yes"]).stderr
+    assert not (clone.dir.parent / "AGENTS.md").exists()
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, text: str) -> Terminal:

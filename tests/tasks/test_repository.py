@@ -106,6 +106,19 @@ def test_an_environment_that_is_none_is_refused(tmp_path: Path, data_dir: Path) 
         prepare(replace(repository, requirements=("pytest",)))
 
 
+def test_a_named_environment_is_not_run_outside_the_sandbox(tmp_path: Path, data_dir: Path) -> None:
+    """It may have come with the task set, and be any program."""
+    python = put(tmp_path / "venv", {"pyvenv.cfg": f"home = {tmp_path}\nversion = 3.11.9\n"}) / "bin/python"
+    python.parent.mkdir()
+    python.write_text(f"#!/bin/sh\necho 3.11.9 > {tmp_path}/ran\n")
+    python.chmod(0o755)
+    prepared = prepare(
+        replace(read_definition(calc.write(tmp_path) / "repository.toml"), environment=str(tmp_path / "venv"))
+    )
+    assert prepared.base_python == "3.11.9"
+    assert not (tmp_path / "ran").exists()
+
+
 def test_finds_a_python_of_the_wanted_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     here = f"3.{sys.version_info.minor}"
     for wanted in ("", here, f"3.8-{here}", f"{here}-3.99"):

@@ -21,7 +21,7 @@ from valve_plugin.checkout import find
 from valve_plugin.cli import output, runs
 from valve_plugin.cli.bank_export import FILES as EXPORTED
 from valve_plugin.cli.bank_export import inside, notes, now, refuse_simulation, write
-from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option, read_input
+from valve_plugin.cli.options import BankDir, Commands, Json, argument, bank_dir, flag, open_bank, option, read_input
 from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError, PluginError, ValveError
 from valve_plugin.extras import install_command
@@ -150,6 +150,7 @@ def connect(
         return
     path = inside(_FILES[agent])
     before = now(path) or ""
+    welcome = undo or _is_welcome()
     if agent == "claude":
         after = _hooked(path, before, check, undo=undo)
     elif undo:
@@ -158,9 +159,9 @@ def connect(
         store = open_bank("")
         refuse_simulation(store)
         head = exchange.cursor_head(path)
-        given = [item for item in store.bank.items if not item.hidden]
+        given = [item for item in store.bank.items if welcome and not item.hidden]
         after = exchange.place(before, notes(store), head=head) if given else exchange.take_out(before, head=head)
-        if not given:
+        if not given and welcome:
             output.note(
                 f"{store.dir}: the bank holds no notes yet, so there is none to write; run this again once `valve` "
                 "says that there are some"
@@ -185,6 +186,14 @@ def connect(
             f"the hooks run {_words()[0]}, in the clone {clone}: when that is moved or deleted, the notes stop, "
             "and only `valve doctor` says so; installed with uv or pipx, valve stays where it is"
         )
+
+
+def _is_welcome() -> bool:
+    """Whether the notes may be used, which is asked here: an agent's hooks can ask nobody."""
+    from valve_plugin.live.context import is_welcome
+
+    directory = bank_dir("")
+    return not directory.is_dir() or is_welcome(BankStore.open(directory), lambda line: output.warn(line))
 
 
 def _keep_private(path: Path) -> None:
@@ -318,7 +327,7 @@ def mcp(
         from mcp.server.mcpserver import MCPServer
     except ImportError as e:
         raise ConfigError(f"the MCP SDK is not installed ({e}); run: {install_command('mcp')}") from e
-    bank_dir = open_bank(bank).dir.resolve()
+    directory = open_bank(bank).dir.resolve()
     kept = private_folder("valve-mcp-")
     started: dict[str, Path] = {}
 
@@ -329,7 +338,7 @@ def mcp(
             task: the person's task, in their own words and complete.
         """
         started[task] = Path(kept.name, os.urandom(4).hex())
-        return begin(task, bank_dir, started[task]).text or "There are no notes for this task."
+        return begin(task, directory, started[task]).text or "There are no notes for this task."
 
     def record_attempt(task: str, report: str) -> str:
         """Record what you changed for a task, to learn from it. Call it once, when you are done.
@@ -343,7 +352,7 @@ def mcp(
         work = take(started.pop(task))
         if work is None:
             return "Not recorded: no file has changed."
-        keep(work, [turn(report)], {"agent": "mcp"}, bank_dir, check)
+        keep(work, [turn(report)], {"agent": "mcp"}, directory, check)
         return "Recorded."
 
     server = MCPServer("valve")

@@ -17,17 +17,18 @@ from valve_plugin.cli.options import Commands, Json, argument, flag, option
 from valve_plugin.cli.runs import UnsafeLocal
 from valve_plugin.cli.stage import Meter, Stage
 from valve_plugin.config import Settings
-from valve_plugin.errors import ConfigError, SandboxError, TaskError
+from valve_plugin.errors import ConfigError, SandboxError, TaskError, ValveError
 from valve_plugin.words import quote
 
 if TYPE_CHECKING:
+    from valve_plugin.records import Task
     from valve_plugin.sandbox.bubblewrap import Sandbox
     from valve_plugin.sandbox.git import File
     from valve_plugin.tasks.import_rows import Branches, Rows, Survey
     from valve_plugin.tasks.make.candidates import Candidate
     from valve_plugin.tasks.make.define import SuiteNeeds
     from valve_plugin.tasks.make.generate import CandidateResult, GeneratedSet
-    from valve_plugin.tasks.repository import Repository
+    from valve_plugin.tasks.repository import PreparedRepository, Repository
     from valve_plugin.tasks.task_set import SmithRow
 
 _GENERATE, _MINE, _IMPORT = "valve tasks generate", "valve tasks mine", "valve tasks import"
@@ -174,6 +175,7 @@ def import_(
     a failing test. Run `valve tasks verify` next, which checks the rows against the tests.
     """
     from valve_plugin.tasks import import_rows, task_set
+    from valve_plugin.tasks.image import IMAGE_PREFIX
     from valve_plugin.tasks.repository import prepare
 
     rows = import_rows.open_rows(source, split)
@@ -186,7 +188,7 @@ def import_(
     if survey.others:
         listed = import_rows.list_repositories(survey.others)
         output.note(f"{output.plural(sum(survey.others.values()), 'row')} about other repositories left out: {listed}")
-    directory = making.folder(survey.name, _IMPORT)
+    directory, found = making.folder(survey.name, _IMPORT), list[str]()
     with Stage() as stage:
         repository, branches = _rows_repository(directory, survey, rows, clone, tree, making.needs(), stage)
         prepared = prepare(repository, stage)
@@ -195,10 +197,27 @@ def import_(
         made = (task_set.SmithRow(**asdict(task)) for task in importer.tasks(import_rows.rows_about(rows, survey)))
         output.make_folder("--out", directory)
         tasks = task_set.write(directory, repository, made, made_by=_IMPORT)
+        if tasks and not repository.source.startswith(IMAGE_PREFIX):
+            stage.on("running the tests with the fix")
+            found = _refused(prepared, task_set.load(directory).tasks, Settings(unsafe_local=making.unsafe_local))
+    for line in found:
+        output.warn(line)
     refusals = survey.refusals | importer.refusals
     _report_import(survey, str(directory), tasks, refusals, rows.unit, json)
     if refusals or not tasks:
         raise typer.Exit(output.FINDING)
+
+
+def _refused(prepared: PreparedRepository, tasks: Sequence[Task], settings: Settings) -> list[str]:
+    """Return what to say of tasks that not even their fix resolves, or of why their tests cannot be run."""
+    from valve_plugin.tasks.grading.grade import refused_fixes
+
+    try:
+        found = [*refused_fixes(prepared, tasks, settings)]
+    except ValveError as e:
+        return [f"the tests were not run with the fix: {e}"]
+    more = [f"nor can {len(found) - 3} more tasks; `valve tasks verify` names them"] if len(found) > 3 else []
+    return [f"{task.instance_id} cannot be resolved, not even by its fix: {why}" for task, why in found[:3]] + more
 
 
 @commands.add(

@@ -104,7 +104,7 @@ def is_welcome(store: BankStore, say: Say) -> bool:
 
 
 def _remember(note: Path, state: str) -> None:
-    files.make_dir(note.parent, mode=0o700)
+    files.make_private_dir(note.parent)
     files.write_atomic(note, state.encode())
 
 

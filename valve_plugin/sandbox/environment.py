@@ -89,11 +89,16 @@ def run_code(python: Path, code: str) -> subprocess.CompletedProcess[bytes] | No
 
 def base_prefix(venv: Path) -> Path:
     """Return the prefix of the interpreter from which a virtual environment was made."""
-    for line in read_text(venv / "pyvenv.cfg").splitlines():
-        key, _, value = line.partition("=")
-        if key.strip() == "home":
-            return Path(value.strip()).parent
+    if home := setting(venv, "home"):
+        return Path(home).parent
     raise InfrastructureError(f"{venv}/pyvenv.cfg names no home; remove {venv} and prepare again")
+
+
+def setting(venv: Path, *names: str) -> str:
+    """Return what a virtual environment says of itself under the first of these names that it has, or ""."""
+    lines = (line.partition("=") for line in read_text(venv / "pyvenv.cfg").splitlines())
+    found = {key.strip(): value.strip() for key, _, value in lines}
+    return next((found[name] for name in names if name in found), "")
 
 
 def _run(command: list[str], what: str) -> None:

@@ -172,12 +172,12 @@ def prepare(repository: Repository, progress: Callable[[str], None] | None = Non
             _require_hash(repository, say)  # before anything is installed
         in_image = repository.source.startswith(IMAGE_PREFIX)
         test_python = None if in_image else _environment(place / "venv", repository, say)
-        base = _store(place / "store.git", repository, test_python, say)
+        base = _store(place / "store.git", repository, say)
         result = PreparedRepository(
             repository=repository,
             folder=str(place),
             base=base,
-            base_python=environment.version(test_python) if test_python else "",
+            base_python=_python_version(repository, test_python) if test_python else "",
         )
         write_atomic(home / "prepared.json", codec.pretty(result))
         _here[home] = result
@@ -192,7 +192,7 @@ def prepare_source(repository: Repository, progress: Callable[[str], None] | Non
     """
     place = _make_place(repository)
     with FileLock(place.parent / "lock"):
-        base = _store(place / "store.git", repository, None, progress or (lambda _: None))
+        base = _store(place / "store.git", repository, progress or (lambda _: None))
     return PreparedRepository(repository=repository, folder=str(place), base=base)
 
 
@@ -267,7 +267,14 @@ def _environment(venv: Path, repository: Repository, say: Callable[[str], None])
     return python
 
 
-def _store(path: Path, repository: Repository, python: Path | None, say: Callable[[str], None]) -> str:
+def _python_version(repository: Repository, python: Path) -> str:
+    """Return the version of the tests' interpreter; one that a definition names may be any program, and is not run."""
+    if not repository.environment:
+        return environment.version(python)
+    return environment.setting(python.parent.parent, "version", "version_info")
+
+
+def _store(path: Path, repository: Repository, say: Callable[[str], None]) -> str:
     commit = path / _BASE_FILE
     if commit.exists():
         return commit.read_text().strip()
@@ -276,7 +283,8 @@ def _store(path: Path, repository: Repository, python: Path | None, say: Callabl
         _, files = image.image_files(where, say)
     elif kind == "pypi":
         say(f"downloading the source archive of {where}")
-        pip_python = python or environment.find_python("")
+        python = path.parent / "venv/bin/python"  # one that is named runs only in the sandbox
+        pip_python = python if python.exists() else environment.find_python("")
         _require_hash(repository, say)
         files = read_archive(download(pip_python, where, path.parent / "archive", repository.sha256))
     else:
