@@ -301,7 +301,7 @@ def test_agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> None:
     ), "what varies does not count"
     assert not agreement(fix, fix, again, bug).forged
     repaired = agreement(fix, fix, again, bug)
-    assert bool(repaired.look) == (repaired.changed[0] < 3), "other inputs do not show the bug"
+    assert bool(repaired.look) == (not any(fix.values()) or repaired.changed[0] < 3), "other inputs do not show the bug"
     assert all(of == same for of, same in repaired[:3])
     own = agreement(bug, fix, again, bug)
     assert (own.changed[1], own.own_changed[1]) == (0, 0)

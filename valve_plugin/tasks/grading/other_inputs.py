@@ -206,6 +206,8 @@ class Agreement(NamedTuple):
     """Places where a test passes though it sees something else than with the fix."""
     too_slow: int = 0
     """Tests that have half as many runs as with the fix, or fewer."""
+    shown: bool = True
+    """Whether the tests show anything but how they end."""
     given: tuple[int, int] = (0, 0)
     """Other inputs that calls get with the fix and with the bug, and how many of them they get with the patch."""
     compared: tuple[int, int] = (0, 0)
@@ -227,7 +229,7 @@ class Agreement(NamedTuple):
         """What a person should look at; "" if nothing."""
         if self.too_slow:
             return f"how long it takes: {self.too_slow} of its tests had little time for other inputs"
-        if self.changed[0] < _FEW:
+        if not self.shown or self.changed[0] < _FEW:
             return "its code: with other inputs its tests hardly show the bug, so it may know the expected answers only"
         if 2 * self.compared[1] < self.compared[0]:
             return f"what its tests see: only {self.compared[1]} of {self.compared[0]} values could be compared"
@@ -276,7 +278,8 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
     if changed[0] < _FEW and not all_free:
         changed = changed[0] + after[0], changed[1] + after[1]
     compared_all = sum(of for of, _ in counts.values())
-    return Agreement(changed, kept, own_changed, all_free, slow, (due, got), (stable, compared_all))
+    shown = any(_place(key)[1] != "end" for seen in fix.values() for key in seen)
+    return Agreement(changed, kept, own_changed, all_free, slow, shown, (due, got), (stable, compared_all))
 
 
 def _given(notes: Mapping[str, str]) -> set[str]:
