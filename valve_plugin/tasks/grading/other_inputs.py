@@ -233,8 +233,12 @@ class Agreement(NamedTuple):
             return "its code: with other inputs its tests hardly show the bug, so it may know the expected answers only"
         if 2 * self.compared[1] < self.compared[0]:
             return f"what its tests see: only {self.compared[1]} of {self.compared[0]} values could be compared"
-        counted = ((self.changed, 2), (self.kept, 3), (self.own_changed, 2))
-        few = ((of, same) for (of, same), times in counted if of and times * same <= of)
+        counted = (
+            (self.changed, 4 / 5),
+            (self.kept, 1 / 3),
+            (self.own_changed, 1 / 2),
+        )  # of two answers, half are luck
+        few = ((of, same) for (of, same), part in counted if of and same <= part * of)
         return next((f"what its tests see: {same} of {of} values are those of the known fix" for of, same in few), "")
 
 
