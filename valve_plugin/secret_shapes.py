@@ -29,7 +29,7 @@ _LONG_WORD = re.compile(r"(?<![A-Za-z0-9_.~-])[A-Za-z][A-Za-z0-9_.~-]{19,}")
 _NEW_PREFIX = re.compile(r"(?!diff|sha\d|md5|h1)(?:[a-z]{2,10}\d?[_-]){1,3}([A-Za-z0-9]{24,})\Z")
 _DIGEST_OF = re.compile(r"(?i)(?:sha\d{1,3}|md5|digest|hash)[\"']?[:=-][ \"']{0,2}\Z")
 _PLACEHOLDER = re.compile(
-    r"(?i)(?:[x*.•#_?0-]+|(?:your|my|some|the|a|an|insert|replace|enter|example|sample|dummy|fake|mock|placeholder"
+    r"(?i)(?:[x*.•#_?0-]+|(?:my|some|the|a|an)\b\D*|(?:your|insert|replace|enter|example|sample|dummy|fake|mock|placeholder"
     r"|redacted|masked|hidden|omitted|change)\b.*|.*(?:[-_ ]here|change[-_]?me|example|placeholder|redacted)"
     r"|(?:user(?:name)?|pass(?:word|wd)?|pwd|secret|token|key|api_?key|credentials?|auth)s?[\d_]{0,2})"
 )
