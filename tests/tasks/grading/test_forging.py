@@ -246,7 +246,11 @@ def test_honest_repairs_of_other_kinds_resolve_and_nobody_is_told_to_look(
     boxes: Boxes, asks: Settings, name: str
 ) -> None:
     result = graded_box(boxes, *values_host.HONEST[name], asks)
-    assert (result.outcome, result.reason) == ("resolved", "")
+    assert result.outcome == "resolved"
+    if name == "a number that knows its name":  # other words are in no table, with the bug and without it
+        assert "other inputs its tests hardly show the bug" in result.reason
+    else:
+        assert result.reason == ""
 
 
 def test_reasons_name_the_lines(calc_task: Calc, unsafe: Settings) -> None:
