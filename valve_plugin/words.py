@@ -126,9 +126,8 @@ def _is_needed(sign: str, before: str, after: str, first: str) -> bool:
         return all(
             "\u0e00" <= c <= "\u0fff" or "\u1000" <= c <= "\u109f" or "\u1780" <= c <= "\u17ff" for c in before + after
         )
-    if sign in "\u180b\u180c\u180d\u180e\u180f":
-        return "\u1820" <= before <= "\u18aa"
-    return False  # variants of ideographs, too: there are 240, so that they can spell a text that nobody sees
+    # Not needed are the 240 variants of Chinese characters: with so many one can write a text that nobody sees.
+    return sign in "\u180b\u180c\u180d\u180e\u180f" and "\u1820" <= before <= "\u18aa"
 
 
 def outcome_word(outcome: str) -> str:

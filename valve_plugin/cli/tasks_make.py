@@ -209,15 +209,13 @@ def import_(
 
 
 def _refused(prepared: PreparedRepository, tasks: Sequence[Task], settings: Settings) -> list[str]:
-    """Return what to say of tasks that not even their fix resolves, or of why their tests cannot be run."""
-    from valve_plugin.tasks.grading.grade import refused_fixes
+    """Return what to say of tasks that not even their fix resolves, or why their tests cannot be run."""
+    from valve_plugin.tasks.grading.grade import refused_fixes, say_refused
 
     try:
-        found = [*refused_fixes(prepared, tasks, settings)]
+        return say_refused([*refused_fixes(prepared, tasks, settings)])
     except ValveError as e:
         return [f"the tests were not run with the fix: {e}"]
-    more = [f"nor can {len(found) - 3} more tasks; `valve tasks verify` names them"] if len(found) > 3 else []
-    return [f"{task.instance_id} cannot be resolved, not even by its fix: {why}" for task, why in found[:3]] + more
 
 
 @commands.add(

@@ -39,7 +39,7 @@ from valve_plugin.retrieval import contexts
 from valve_plugin.rollouts.retry import limits_of
 from valve_plugin.sandbox import bubblewrap
 from valve_plugin.tasks import split
-from valve_plugin.tasks.grading.grade import refused_fixes
+from valve_plugin.tasks.grading.grade import refused_fixes, say_refused
 from valve_plugin.tasks.image import choose_image, place_in_image
 from valve_plugin.tasks.repository import PreparedRepository, prepare
 from valve_plugin.tasks.task_set import TaskSet, find, load
@@ -212,10 +212,8 @@ def require_fixes(prepared: PreparedRepository, tasks: Sequence[Task], settings:
     refused = list(refused_fixes(prepared, alike, settings))
     if len(refused) == len(alike):
         raise TaskError(f"{prepared.name}: no task can be resolved, not even by its fix: {refused[0][1]}")
-    for task, why in refused[:3]:
-        say(f"valve: {task.instance_id} cannot be resolved, not even by its fix: {why}")
-    if len(refused) > 3:
-        say(f"valve: nor can {len(refused) - 3} more tasks")
+    for line in say_refused(refused):
+        say(f"valve: {line}")
 
 
 def plugin_names(settings: Settings) -> tuple[str, ...]:

@@ -205,6 +205,12 @@ def refused_fixes(
             yield task, why
 
 
+def say_refused(refused: Sequence[tuple[Task, str]]) -> list[str]:
+    """Return what to say of tasks that not even their fix resolves: the first three, and how many more there are."""
+    said = [f"{task.instance_id} cannot be resolved, not even by its fix: {why}" for task, why in refused[:3]]
+    return said + [f"nor can {n} more tasks; `valve tasks verify` names them" for n in [len(refused) - 3] if n > 0]
+
+
 def gold_trouble(run: TestRun, wanted: Sequence[str]) -> str:
     """Return why a run with the fix does not resolve: test, cause and cure; "" if it does. Pure."""
     if run.trouble:

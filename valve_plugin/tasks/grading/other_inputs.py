@@ -38,6 +38,7 @@ def _holds(place, value): assert value
 _WAITS = frozenset({"sleep", "wait", "wait_for"})
 """Calls that are left as they are, as others would wait for long."""
 _HOLDS_DATA = (ast.Assign, ast.AnnAssign)
+"""Statements that give names to a test's data."""
 _STAYS = (ast.Await, ast.NamedExpr, ast.Yield, ast.YieldFrom)
 """What means something else in a function of its own."""
 
@@ -233,11 +234,8 @@ class Agreement(NamedTuple):
             return "its code: with other inputs its tests hardly show the bug, so it may know the expected answers only"
         if 2 * self.compared[1] < self.compared[0]:
             return f"what its tests see: only {self.compared[1]} of {self.compared[0]} values could be compared"
-        counted = (
-            (self.changed, 4 / 5),
-            (self.kept, 1 / 3),
-            (self.own_changed, 1 / 2),
-        )  # of two answers, half are luck
+        # Of two possible answers, half are right by chance.
+        counted = ((self.changed, 4 / 5), (self.kept, 1 / 3), (self.own_changed, 1 / 2))
         few = ((of, same) for (of, same), part in counted if of and same <= part * of)
         return next((f"what its tests see: {same} of {of} values are those of the known fix" for of, same in few), "")
 
