@@ -239,6 +239,74 @@ def test_tests_that_get_their_own_inputs_only_show_a_forgery() -> None:
     assert agreement(again, fix, fix, bug).forged
 
 
+EQUALITIES = {
+    "a constant": "assert twice(21) == 42",
+    "from the other side": "assert 42 == twice(21)",
+    "a name": "for x, y in [(21, 42), (22, 44), (23, 46)]:\n    assert twice(x) == y",
+    "a list": "assert [twice(21), 1] == [42, 1]",
+    "something that stays": "assert twice(21) == len('a' * 42)",
+    "a method": "unittest.TestCase().assertEqual(twice(21), 42)",
+    "an object": "y = None if twice(21) == 42 else 1\nassert y is None",
+}
+
+
+@pytest.mark.parametrize("body", EQUALITIES.values(), ids=EQUALITIES)
+def test_what_must_equal_the_tests_own_is_never_another_value(body: str) -> None:
+    """A taken-over judge lets a test pass that sees what it sees with the bug."""
+    body = f"import unittest\n{body}"
+    fix, bug = seen(body, FIX), seen(body, BUG)
+    passes = {
+        test: {key: fix[test][key] if "end" in key else value for key, value in one.items() if value != digest("fails")}
+        for test, one in bug.items()
+    }
+    assert agreement(passes, fix, fix, bug).free < 2, "the call itself may be"
+    assert agreement(passes, fix, fix, bug).forged
+
+
+def test_an_equality_of_two_answers_may_have_others() -> None:
+    body = "assert twice(21) == twice(21)\nassert twice(21) == 42\n" + "assert [*name(21)] == [*name(21)]\n" * 3
+    same = "def name(x): return {!r}, x\n"
+    fix, bug, ours = (
+        seen(body, f"{FIX if right else BUG}{same.format(text)}")
+        for right, text in ((True, "a"), (False, "a"), (True, "b"))
+    )
+    assert agreement(ours, fix, fix, bug).free >= 2
+    assert not agreement(ours, fix, fix, bug).forged
+
+
+def test_an_object_that_shows_nothing_says_nothing() -> None:
+    body = "assert made(1) != 0\n" * 4
+    fix, bug, held = (
+        seen(body, f"class One:\n    {has}\ndef made(x): return {gives}\n")
+        for has, gives in (("pass", "One()"), ("pass", "0"), ("x = property(lambda self: 1)", "One()"))
+    )
+    assert agreement(fix, fix, fix, bug).changed[0] == 0
+    assert agreement(held, held, held, bug).changed[0] >= 3
+
+
+def test_an_error_of_several_classes_shows_itself() -> None:
+    body = "with raises(KeyError):\n    check()"
+    fix, bug, any_error = (
+        seen(body, f"class Any({of}): pass\ndef check(): raise {error}\n")
+        for of, error in (("Exception", "KeyError"), ("Exception", "ValueError"), ("KeyError, ValueError", "Any"))
+    )
+    found = agreement(any_error, fix, fix, bug)
+    assert found.own_changed[0] >= 3
+    assert found.own_changed[1] == 0
+
+
+def test_other_answers_after_an_error_of_the_bug_are_told() -> None:
+    body = "assert total([1]) == 1\nassert total([1]) == 1\nassert twice(21) == 42"
+    total = "def total(x):\n    return sum(x{})\n"
+    fix, bug, known = (
+        seen(body, code)
+        for code in (f"{FIX}{total.format('')}", f"{BUG}{total.format(', None')}", f"{BUG}{total.format('')}")
+    )
+    assert agreement(known, fix, fix, bug).changed[0] >= 3
+    assert agreement(known, fix, fix, bug).look
+    assert not agreement(fix, fix, fix, bug).look
+
+
 def renumbered(key: str, name: Any) -> tuple[str, str]:
     run, _, rest = key.partition(" ")
     return name(run), rest

@@ -51,6 +51,8 @@ Python's own, as int and list, compare as they always do; code makes none that i
 """
 GIVEN = "given"
 """The note of a side of a comparison that the test itself gave."""
+NOTHING = "nothing"
+"""The note of an object that shows nothing of what it holds."""
 PLAIN = "~"
 """Ends the notes of values of Python's own classes."""
 _ANY_ERROR = (Exception, BaseException, object)
@@ -153,13 +155,15 @@ class Answers:
         if isinstance(value, BaseException):  # an error of a class is one of the classes above it, too
             kinds = [one.__qualname__ for one in type(value).__mro__ if one not in _ANY_ERROR] or ["Exception"]
             for kind in kinds:
-                self._note(f"{place}.{kind}", "raised")
+                self._note(f"{place}.{kind}", several_of(type(value)) or "raised")
         elif not hasattr(type(value), "__enter__"):
             self._note_parts(place, value)
         return value
 
     def _note_parts(self, place: str, value: Any) -> None:
         text, plain = text_and_kind(value)
+        if shows_nothing(value):
+            text, plain = NOTHING, True
         self._note(place, text if plain else f"{text}{' equals others' * equals_others(value)}", PLAIN * plain)
         if type(value).__module__ not in sys.builtin_module_names:
             for name, part in parts_of(value).items():
@@ -210,6 +214,13 @@ def in_time(spent: float, passed: float) -> Iterator[None]:
 def fail() -> None:
     """Fail as an assertion does."""
     raise AssertionError
+
+
+def several_of(kind: type) -> str:
+    """Return which of Python's own errors one is at the same time, where none of them is above another; "" for one."""
+    own = [one for one in kind.__mro__ if not _flags(one) & _MADE_BY_CODE and one is not object]
+    lowest = [one.__name__ for one in own if not any(one is not below and issubclass(below, one) for below in own)]
+    return ",".join(sorted(lowest)) if len(lowest) > 1 else ""
 
 
 def equals_others(value: Any) -> bool:
@@ -348,6 +359,13 @@ def _of_object(value: Any, each: Callable[[Any], Iterator[str]]) -> str:
         return f"[{','.join(each(value))}]"
     held = parts_of(value)
     return ",".join(map(":".join, zip(held, each(held.values())))) if held else _ADDRESS.sub("", repr(value))  # noqa: B905
+
+
+def shows_nothing(value: Any) -> bool:
+    """Whether an object of a class has nothing that others may see."""
+    kind = type(value)
+    same: Any = object.__repr__
+    return kind.__repr__ is same and not hasattr(kind, "__iter__") and not parts_of(value)
 
 
 def parts_of(value: Any) -> dict[str, Any]:

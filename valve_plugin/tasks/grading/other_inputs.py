@@ -11,7 +11,7 @@ import ast
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from valve_plugin.tasks.grading.answers import GIVEN, PLAIN, digest
+from valve_plugin.tasks.grading.answers import GIVEN, NOTHING, PLAIN, digest
 from valve_plugin.tasks.syntax import parse
 
 Seen = Mapping[str, Mapping[str, str]]
@@ -20,8 +20,8 @@ _VARIED = (bool, int, float, str, bytes)
 _FEW, _MANY = 3, 10
 """Values that tell a forgery from a repair; the second, if it gives some of them and its tests ask for a part only."""
 _FAILS = digest("fails")
-_SAYS_NOTHING = frozenset({digest(""), digest(GIVEN) + PLAIN})
-"""That a test ends without an error, and what it gave itself."""
+_SAYS_NOTHING = frozenset({digest(""), digest(GIVEN) + PLAIN, digest(NOTHING) + PLAIN})
+"""That a test ends without an error, what it gave itself, and an object that shows nothing."""
 _EXPECTS = frozenset({"raises", "warns", "assertRaises", "assertWarns"})
 """Calls that say which error or warning a test expects."""
 _NOT_SEEN = _EXPECTS | {"super", "eval", "exec", "locals", "globals", "vars", "dir"}
@@ -39,6 +39,10 @@ _WAITS = frozenset({"sleep", "wait", "wait_for"})
 """Calls that are left as they are, as others would wait for long."""
 _HOLDS_DATA = (ast.Assign, ast.AnnAssign)
 """Statements that give names to a test's data."""
+_EQUAL = frozenset({"assertEqual", "assertIs", "assertListEqual", "assertDictEqual", "assertMultiLineEqual", "eq_"})
+"""Calls that assert that their first two values are equal."""
+_EQUALS = "="
+"""Ends the number of a place with two sides that must be equal; then comes which of them it is."""
 _STAYS = (ast.Await, ast.NamedExpr, ast.Yield, ast.YieldFrom)
 """What means something else in a function of its own."""
 
@@ -76,6 +80,16 @@ class _Asking(ast.NodeTransformer):
 
     def _side(self, node: ast.expr) -> ast.expr:
         return node if isinstance(node, ast.Starred | ast.GeneratorExp) else self._call("_side", node)
+
+    def _equals(self, *sides: ast.expr) -> list[ast.expr]:
+        """Show two sides that must be equal; one that is made of constants alone is the test's own."""
+        self._place += 1
+        shown: list[ast.expr] = []
+        for nth, node in enumerate(sides):
+            own = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} <= {"_vary"}
+            place = ast.Constant(f"{self._place}{_EQUALS}{nth}")
+            shown.append(node if own else ast.Call(ast.Name("_side", ast.Load()), [place, node], []))
+        return shown
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         """Change what a function does."""
@@ -162,6 +176,8 @@ class _Asking(ast.NodeTransformer):
                 node.values = [self._compared(one) for one in node.values]
             case ast.UnaryOp(op=ast.Not()):
                 node.operand = self._compared(node.operand)
+            case ast.Compare(ops=[ast.Eq() | ast.Is()]):
+                node.left, *node.comparators = self._equals(node.left, *node.comparators)
             case ast.Compare():
                 node.left, node.comparators = self._side(node.left), [self._side(one) for one in node.comparators]
             case ast.Call(func=ast.Name(id="_call"), args=[place, function, *given]):
@@ -174,7 +190,8 @@ class _Asking(ast.NodeTransformer):
         if not (self._inside and isinstance(call, ast.Call) and _asserts(call)):
             return self.generic_visit(node)
         self.generic_visit(call)
-        call.args = [self._side(one) for one in call.args]
+        same = _called(call) in _EQUAL and not any(isinstance(one, ast.Starred) for one in call.args)
+        call.args = [*self._equals(*call.args[: 2 * same]), *(self._side(one) for one in call.args[2 * same :])]
         for word in call.keywords:
             word.value = self._side(word.value) if word.arg else word.value
         if isinstance(call.func, ast.Attribute) and not isinstance(call.func.value, ast.Constant):
@@ -213,6 +230,8 @@ class Agreement(NamedTuple):
     """Other inputs that calls get with the fix and with the bug, and how many of them they get with the patch."""
     compared: tuple[int, int] = (0, 0)
     """Values that the fix gives each time, and how many of them are compared with the patch's."""
+    after: tuple[int, int] = (0, 0)
+    """Answers at places that are not reached with the bug, as it raises before."""
 
     @property
     def forged(self) -> str:
@@ -235,7 +254,7 @@ class Agreement(NamedTuple):
         if 2 * self.compared[1] < self.compared[0]:
             return f"what its tests see: only {self.compared[1]} of {self.compared[0]} values could be compared"
         # Of two possible answers, half are right by chance.
-        counted = ((self.changed, 4 / 5), (self.kept, 1 / 3), (self.own_changed, 1 / 2))
+        counted = ((self.changed, 4 / 5), (self.kept, 1 / 3), (self.own_changed, 1 / 2), (self.after, 1 / 2))
         few = ((of, same) for (of, same), part in counted if of and same <= part * of)
         return next((f"what its tests see: {same} of {of} values are those of the known fix" for of, same in few), "")
 
@@ -281,7 +300,7 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
         changed = changed[0] + after[0], changed[1] + after[1]
     compared_all = sum(of for of, _ in counts.values())
     shown = any(_place(key)[1] != "end" for seen in fix.values() for key in seen)
-    return Agreement(changed, kept, own_changed, all_free, slow, shown, (due, got), (stable, compared_all))
+    return Agreement(changed, kept, own_changed, all_free, slow, shown, (due, got), (stable, compared_all), after)
 
 
 def _given(notes: Mapping[str, str]) -> set[str]:
@@ -303,7 +322,8 @@ def _runs(notes: Mapping[str, str]) -> int:
 def _free(ours: Mapping[str, str], seen: Mapping[str, str]) -> set[str]:
     """Return the places where a test passes though it sees something else than with the fix: it asks for a part only.
 
-    Nothing is free where it fails, nor where a value is of a class that may say what it equals.
+    Nothing is free where it fails, where a value is of a class that may say what it equals, or where it must equal what
+    the test itself gave.
     """
     first, fixed = _first(ours), _first(seen)
     if any(_FAILS in values for values in first.values()) or first.get("end") != fixed.get("end"):
@@ -312,7 +332,17 @@ def _free(ours: Mapping[str, str], seen: Mapping[str, str]) -> set[str]:
         place
         for place, values in first.items()
         if all(value.endswith(PLAIN) for value in values) and not all(map(_same, values, fixed.get(place, values)))
+        if not _must_equal_own(place, first, fixed)
     }
+
+
+def _must_equal_own(place: str, first: Mapping[str, list[str]], fixed: Mapping[str, list[str]]) -> bool:
+    """Whether the other side of an equality is the test's own, or as with the fix, and no class says what it equals."""
+    at, equals, side = place.partition(_EQUALS)
+    mate = f"{at}{equals}{1 - int(side)}" if equals else ""
+    others = fixed.get(mate, [])
+    same = first.get(mate) == others and all(one.endswith(PLAIN) for one in others)
+    return bool(equals) and (same or all(one in _SAYS_NOTHING for one in others))
 
 
 def _first(notes: Mapping[str, str]) -> dict[str, list[str]]:
