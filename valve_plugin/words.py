@@ -64,12 +64,15 @@ _MARKDOWN_CODE = re.compile(
 _HTML_LINE = re.compile(r"^ {0,3}<[A-Za-z/!?]", re.MULTILINE)
 _NOT_SHOWN = {
     "an HTML comment": r"<!--|<![A-Z\[]|<\?[a-z=]",
-    "HTML that folds or drops text": r"</?(?:details|summary|template|script|style|noscript|iframe|object|title|svg"
-    r"|select|textarea|dialog|head|meta|link)\b[^<>]*>|<[A-Za-z][\w:-]{0,40}\s[^<>]{0,300}=|<[A-Za-z][^<>]{60,}>",
-    "an image": r"!\[[^\]]{0,2000}\][(\[]",
-    "a title of a link": r"\]\((?:<|[^()\s]{0,500}\s+[\"'(])",
-    "a definition of a link": r"^ {0,3}\[[^\]\n]{1,200}\]:",
-    "words after a fence": r"^ {0,3}(?:`{3,}|~{3,})[ \t]*[^\s`]+[ \t]+\S",
+    # an element whose text is not shown as such, a tag with attributes, and what is too long for a placeholder
+    "HTML that folds or drops text": r"</?(?:details|summary|dialog|template|title|head|meta|link|style|script|object"
+    r"|no(?:script|embed|frames)|iframe|frameset|fencedframe|applet|audio|video|canvas|svg|math|select|datalist"
+    r"|textarea|progress|meter|rp)\b[^<>]*>|<[A-Za-z][\w:-]{0,40}[\s/][^>]{0,300}=|<[A-Za-z][^<>]{60,}>"
+    r"|<[A-Za-z][^>]{0,300}[\s/](?:hidden|popover)[\s/>]",
+    "an image": r"!\[",
+    "a title of a link": r"\]\((?:<|(?:[^()\s\\]|\\.|\([^()\s]{0,100}\)){0,500}\s+[\"'(])",
+    "a definition of a link": r"^[ \t>*+\-\d.)]*\[(?:[^\]\\]|\\.){1,999}\]:",
+    "words after a fence": r"^[ \t>*+\-\d.)]*(?:`{3,}|~{3,})[ \t]*[^\s`]+[ \t]+\S",
 }
 _LONG_GAPS = {"many blank lines": r"\n(?:[^\S\n]*\n){7}", "many spaces": r"[^\S\n]{80}|\t{10}"}
 

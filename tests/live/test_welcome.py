@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.cli.banks import sample
-from tests.tools import git
+from tests.tools import git, need_module
 from valve_plugin.bank.store import BankStore
 from valve_plugin.cli import app
-from valve_plugin.live.context import is_welcome
+from valve_plugin.live.context import is_welcome, notes
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "funcy"
 
 
 class Terminal(io.StringIO):
@@ -46,6 +49,34 @@ def test_connecting_an_agent_asks_or_names_it(clone: BankStore, monkeypatch: pyt
     assert asked.getvalue()
     assert "not used, as you answered" in CliRunner().invoke(app, ["connect", "codex", "--yes"]).stderr
     assert not (clone.dir.parent / "AGENTS.md").exists()
+
+
+@pytest.mark.parametrize("words", ["bank export --to agents", "bank export --to text", "evolve TASKS"])
+def test_what_hands_notes_on_asks_or_names_it(clone: BankStore, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(clone.dir.parent)
+    command = words.replace("TASKS", str(EXAMPLE)).split()
+    done = CliRunner().invoke(app, [*command, "--bank", str(clone.dir)])
+    assert f"{clone.dir} came with this repository" in done.stderr
+    (clone.dir.parent / "AGENTS.md").unlink(missing_ok=True)
+    answer(monkeypatch, "n\n")
+    assert not is_welcome(clone, [].append)
+    done = CliRunner().invoke(app, [*command, "--bank", str(clone.dir)])
+    assert done.exit_code == 2
+    assert "nothing was done" in done.stderr
+    assert "look-first" not in done.stdout
+    assert not (clone.dir.parent / "AGENTS.md").exists()
+
+
+def test_a_server_names_it_and_never_asks(clone: BankStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_module("mcp")
+    monkeypatch.chdir(clone.dir.parent)
+    run = [sys.executable, "-m", "valve_plugin", "mcp"]
+    done = subprocess.run(run, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=60)
+    assert f"{clone.dir} came with this repository" in done.stderr
+    assert done.stdout == ""
+    asked = answer(monkeypatch, "n\n")
+    assert notes(clone.dir, "The callers break after changing a signature").items
+    assert asked.getvalue() == ""
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, text: str) -> Terminal:

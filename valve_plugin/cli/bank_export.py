@@ -50,7 +50,10 @@ def export(
     Skills format: an agent reads name and description always, and the rest on demand. What no gate judged says so.
     `valve bank import` reads all of it back.
     """
+    from valve_plugin.live.context import require_welcome
+
     store = open_bank(bank)
+    require_welcome(store, lambda line: output.warn(line))
     simulation = runs.note_simulation(store.dir, json=json, data=out == "-" or to == "text")
     if simulation and not out and to != "text":
         refuse_simulation(store)

@@ -321,13 +321,16 @@ def mcp(
     they are and returns the notes; `record_attempt` records what has changed since. Needs the extra `mcp`.
     """
     from valve_plugin.agents.adapter import turn
+    from valve_plugin.live.context import is_welcome
     from valve_plugin.live.follow import begin, keep, take
 
     try:
         from mcp.server.mcpserver import MCPServer
     except ImportError as e:
         raise ConfigError(f"the MCP SDK is not installed ({e}); run: {install_command('mcp')}") from e
-    directory = open_bank(bank).dir.resolve()
+    store = open_bank(bank)
+    directory = store.dir.resolve()
+    is_welcome(store, lambda line: output.warn(line), ask=False)  # named on stderr; stdin speaks the protocol
     kept = private_folder("valve-mcp-")
     started: dict[str, Path] = {}
 

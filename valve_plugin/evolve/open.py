@@ -34,6 +34,7 @@ from valve_plugin.evidence.evaluations import read_measurements
 from valve_plugin.evolve import budget
 from valve_plugin.evolve.steps import stream_position
 from valve_plugin.gate.plan import differing_settings, panel_tasks, require_kept, require_pairing, require_solver
+from valve_plugin.live.context import require_welcome
 from valve_plugin.records import Conditions, Panel, PanelTask, Task
 from valve_plugin.retrieval import contexts
 from valve_plugin.rollouts.retry import limits_of
@@ -118,6 +119,8 @@ def open_run(
     given = {**given, "tasks": str(path.resolve())}
     directory = find_bank(bank, checkout.find(Path.cwd()), taskset.repository.name)
     found = _existing_store(directory)
+    if found is not None:
+        require_welcome(found, lambda line: say(f"valve: {line}"))
     settings = extend(config.load(directory, given))
     asked = replace(settings, model=SCRIPTED_MODEL) if scripted else settings
 

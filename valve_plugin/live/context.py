@@ -76,11 +76,24 @@ def compose(
     return context
 
 
-def is_welcome(store: BankStore, say: Say) -> bool:
+def require_welcome(store: BankStore, say: Say) -> None:
+    """Ask as `is_welcome` does, for what is about nothing but the notes.
+
+    Raises:
+        BankError: they are not wanted.
+    """
+    if not is_welcome(store, say):
+        raise BankError(f"nothing was done: you do not want the notes of {store.dir}; --bank DIR names another bank")
+
+
+def is_welcome(store: BankStore, say: Say, *, ask: bool = True) -> bool:
     """Return whether the notes of a bank may be used; ask once about one that came with a clone.
 
     At a terminal the person is asked; elsewhere the bank is named, and used. A bank that was made or used on this
-    machine, and one outside of a repository, is the person's own.
+    machine, and one outside of a repository, is the person's own. Everything that hands notes on asks here.
+
+    Args:
+        ask: False where stdin is not the person's, whatever it is.
     """
     note = seen_file(store.dir)
     state = files.read_text(note, 100)
@@ -92,7 +105,7 @@ def is_welcome(store: BankStore, say: Say) -> bool:
         return True
     notes = plural(sum(not item.hidden for item in store.bank.items), "note")
     what = f"{store.dir} came with this repository: {notes} for the agent"
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not (ask and sys.stdin.isatty() and sys.stderr.isatty()):
         say(f"{what}; they are used; `valve bank list` and `valve bank lint` show what they say")
         _remember(note, "named")
         return True
@@ -152,7 +165,7 @@ def notes(bank_dir: Path, prompt: str) -> Context:
         ValveError: the bank cannot be read.
     """
     store = BankStore.open(bank_dir)
-    if not store.bank.items or is_scripted(store.dir) or not is_welcome(store, lambda line: None):
+    if not store.bank.items or is_scripted(store.dir) or not is_welcome(store, lambda line: None, ask=False):
         return EMPTY
     settings = load(store.dir)
     if settings.retrieval == "auto":

@@ -137,7 +137,8 @@ class InjectAllHooks:
 
 
 def whole_bank(items: list[Item], bank: Bank) -> Context:
-    """Return the context that holds these items, in this order."""
+    """Return the context that holds these items, in this order, but for those that hide what they say."""
+    items = [item for item in items if not item.hidden]
     return Context(text=block.render(items), items=tuple(item.key for item in items), bank_hash=bank.hash)
 
 
