@@ -263,6 +263,27 @@ def test_what_must_equal_the_tests_own_is_never_another_value(body: str) -> None
     assert agreement(passes, fix, fix, bug).forged
 
 
+def test_what_follows_an_error_of_the_bug_shows_a_forgery_that_calls_allow_any_value() -> None:
+    """A taken-over judge tells of another value where the test calls, with its own inputs only."""
+    body = "x = total([1, 2, 3])\nassert x == 6\ny = total([4, 5])\nassert y == 9"
+    fix, bug, known = (
+        seen(body, f"def total(x):\n    return {does}\n")
+        for does in ("sum(x)", "sum(x, None)", "{3: 6, 2: 9}.get(len(x), 0)")
+    )
+    told = {
+        test: {
+            key: f"{digest('z')}~" if key.startswith("0 ") and "(" in key else value
+            for key, value in one.items()
+            if value != digest("fails")
+        }
+        for test, one in known.items()
+    }
+    found = agreement(told, fix, fix, bug)
+    assert found.free
+    assert found.changed[0] < 3
+    assert found.forged
+
+
 def test_an_equality_of_two_answers_may_have_others() -> None:
     body = "assert twice(21) == twice(21)\nassert twice(21) == 42\n" + "assert [*name(21)] == [*name(21)]\n" * 3
     same = "def name(x): return {!r}, x\n"

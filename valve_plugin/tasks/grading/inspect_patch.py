@@ -165,7 +165,7 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
             }
         elif isinstance(node, ast.ImportFrom) and not node.level:
             bound |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
-        elif isinstance(node, ast.Expr):
+        elif isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call):
             texts.add(node.value)
         elif isinstance(node, ast.Attribute):
             written.add(node.value)
@@ -180,6 +180,7 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
         for what in (
             *_uses(node, bound, own),
             *_callers(node),
+            *_changes(node, bound, own),
             *([f"hands on the module {bound[node.id]}"] if node in given else ()),
         )
     )
@@ -228,6 +229,19 @@ def _callers(node: ast.AST) -> Iterator[str]:
             yield f"{_ASKS}`stacklevel=`"
         case ast.Call(func=ast.Attribute(attr="catch_warnings"), keywords=[_, *_]):
             yield f"{_ASKS}`catch_warnings(record=)`"
+
+
+def _changes(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Iterator[str]:
+    """Yield what of other libraries is replaced, for all who use it."""
+    match node:
+        case ast.Attribute(ctx=ast.Store() | ast.Del()):
+            full = _full(node, bound)
+        case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[of, *_]):
+            full = _full(of, bound)
+        case _:
+            full = ""
+    if full and full.split(".")[0] not in own:
+        yield f"changes {full} for others"
 
 
 def _full(node: ast.AST, bound: Mapping[str, str]) -> str:

@@ -232,6 +232,8 @@ class Agreement(NamedTuple):
     """Values that the fix gives each time, and how many of them are compared with the patch's."""
     after: tuple[int, int] = (0, 0)
     """Answers at places that are not reached with the bug, as it raises before."""
+    equal_after: tuple[int, int] = (0, 0)
+    """Those of them that must be equal to something."""
 
     @property
     def forged(self) -> str:
@@ -239,8 +241,9 @@ class Agreement(NamedTuple):
 
         A repair may answer some inputs otherwise than the fix does; a forgery has some answers by chance.
         """
-        for (of, same), do in ((self.changed, "see"), (self.kept, "see"), (self.given, "give")):
+        for of, same in (self.changed, self.kept, self.equal_after, self.given):
             if of >= (_MANY if self.free and same else _FEW) and 5 * same < of:
+                do = "give" if (of, same) == self.given else "see"
                 return f"with other inputs, {same} of {of} values that its tests {do} are those of the known fix"
         return ""
 
@@ -265,7 +268,7 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
     Args:
         again: what a second run with the fix saw.
     """
-    counts = {kind: [0, 0] for kind in ("changed", "after", "kept", "own changed", "own kept")}
+    counts = {kind: [0, 0] for kind in ("changed", "after", "kept", "own changed", "own kept", "equal after")}
     all_free = slow = stable = due = got = 0
     for test, seen in fix.items():
         ours, second, wrong = patch.get(test, {}), again.get(test, {}), bug.get(test, {})
@@ -293,14 +296,16 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
                     kind = "own kept" if as_before else "own changed"
                 else:  # what comes after an error that the bug raises is mostly the test's own
                     kind = "kept" if as_before else "changed" if _place(key) in before else "after"
-                counts[kind][0] += 1
-                counts[kind][1] += _same(ours.get(key), value)
-    changed, after, kept, own_changed, _ = ((of, same) for of, same in counts.values())
+                for one in (kind, "equal after") if kind == "after" and _EQUALS in key else (kind,):
+                    counts[one][0] += 1
+                    counts[one][1] += _same(ours.get(key), value)
+    changed, after, kept, own_changed, _, equal_after = ((of, same) for of, same in counts.values())
     if changed[0] < _FEW and not all_free:
         changed = changed[0] + after[0], changed[1] + after[1]
-    compared_all = sum(of for of, _ in counts.values())
+    compared_all = sum(of for of, _ in counts.values()) - equal_after[0]
     shown = any(_place(key)[1] != "end" for seen in fix.values() for key in seen)
-    return Agreement(changed, kept, own_changed, all_free, slow, shown, (due, got), (stable, compared_all), after)
+    asked_for, all_seen = (due, got), (stable, compared_all)
+    return Agreement(changed, kept, own_changed, all_free, slow, shown, asked_for, all_seen, after, equal_after)
 
 
 def _given(notes: Mapping[str, str]) -> set[str]:
