@@ -13,13 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
+from tests.calc import BUGGY, FILES, OPS, change, row, write
 from tests.evolve import library
 from tests.evolve.test_ledger import ledger
 from tests.tasks.test_split import tasks
+from tests.tools import need
 from valve_plugin.bank.store import BankStore
 from valve_plugin.cli import app
 from valve_plugin.config import Settings
-from valve_plugin.evolve.open import GRADING_FILE, choose_panel, stream_of
+from valve_plugin.errors import TaskError
+from valve_plugin.evolve.open import GRADING_FILE, choose_panel, open_run, stream_of
 from valve_plugin.tasks.repository import Repository
 from valve_plugin.tasks.task_set import TaskSet
 
@@ -42,9 +45,9 @@ def remade(calc: Path, out: Path, change: Change) -> Path:
 def rows(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     file = folder / "tasks.jsonl"
     every = [json.loads(line) for line in file.read_text().splitlines()]
-    for row in every:
-        change(row)
-    file.write_text("".join(json.dumps(row) + "\n" for row in every))
+    for one in every:
+        change(one)
+    file.write_text("".join(json.dumps(one) + "\n" for one in every))
 
 
 def later_source(folder: Path) -> None:
@@ -106,6 +109,39 @@ def test_what_decides_no_recorded_outcome_may_change(calc, run, tmp_path):
     done = run(remade(calc, tmp_path / "remade", otherwise))
     assert done.exit_code == 0, done.stderr
     assert run(calc).exit_code == 0
+
+
+def rows_that_need(folder: Path, *broken: str) -> Path:
+    """Write three tasks, of which some have a test that writes into its own file."""
+    writes = "from pathlib import Path\n\n\ndef test_writes():\n    Path(__file__).write_text('')\n"
+    bugs = {"a": BUGGY, "b": OPS.replace("return a + b", "return a - b"), "c": OPS.replace("x < low", "x > low")}
+    made = [row(instance_id=name, patch=change(OPS, bug)) for name, bug in bugs.items()]
+    for one in made:
+        if one["instance_id"] in broken:
+            one["PASS_TO_PASS"] = ["tests/test_writes.py::test_writes"]
+    return write(folder, made, files={**FILES, "tests/test_writes.py": writes})
+
+
+def test_what_no_fix_resolves_is_told_before_a_model_is_paid_and_left_out(tmp_path: Path) -> None:
+    need("bwrap")
+    given = {"model": "gpt-4o-mini", "panel_size": 1, "rollouts": 1, "embedding": "hashing"}
+    bank, said = tmp_path / "bank", list[str]()
+    with open_run(str(rows_that_need(tmp_path / "some", "b")), str(bank), given, say=said.append) as run:
+        panel = run.store.panel()
+        assert panel
+        assert {t.instance_id for t in (*panel.tasks, *run.stream)} == {"a", "c"}
+    (line,) = (line for line in said if "not even by its fix" in line)
+    assert "b cannot be resolved" in line
+    assert "tests/test_writes.py::test_writes failed" in line
+    assert "Read-only file system" in line
+    assert "tmp_path" in line
+    assert "--with" not in line
+    every = str(rows_that_need(tmp_path / "all", "a", "b", "c"))
+    with (
+        pytest.raises(TaskError, match=r"no task can be resolved.*test_writes.*Read-only.*tmp_path"),
+        open_run(every, str(tmp_path / "other"), given),
+    ):
+        pytest.fail("a run was opened")
 
 
 @given(st.lists(st.integers(0, 6), min_size=4, max_size=12).filter(lambda bugs: len(set(bugs)) > 2))

@@ -151,14 +151,18 @@ def open_run(
         store.refresh()  # another run may have ended since it was opened
         instead = "another bank with --bank DIR; in this one, tasks made anew need ids of their own"
         place = Place(store.local, store.dir, instead)
-        make_ready(taskset, settings, place, scripted=scripted is not None, say=say, stages=stages)
+        refused = make_ready(taskset, settings, place, scripted=scripted is not None, say=say, stages=stages)
         store.local.remember(LAST_TASKS, settings.tasks)
         manager = plugins.load(plugin_names(settings))
         if observer is not None:
             manager.register(observer)
         stream: list[Task] = []
         if purpose != "evaluate":
-            stream = fix_panel(store, settings, taskset, new_epoch=new_epoch, gated=gated)
+            able = [task for task in taskset.tasks if task.instance_id not in refused]
+            drawn = store.panel() is None and taskset.split is None
+            drawn_from = replace(taskset, tasks=tuple(able)) if drawn else taskset
+            stream = fix_panel(store, settings, drawn_from, new_epoch=new_epoch, gated=gated)
+            stream = [task for task in stream if task.instance_id not in refused]
             _say_kept_settings(store, say)
         yield OpenRun(store, settings, taskset, stream, manager)
 
@@ -181,8 +185,10 @@ def make_ready(
     scripted: bool,
     say: Say,
     stages: AbstractContextManager[Say] | None = None,
-) -> None:
+) -> set[str]:
     """Prepare the repository and the sandbox, and check that the tasks can be graded, before a model is paid.
+
+    Returns the ids of tasks that not even their own fix resolves.
 
     Raises:
         TaskError: no task can be resolved, or tasks are graded otherwise than they were.
@@ -197,7 +203,8 @@ def make_ready(
         ray_executor.require_nodes(settings)
     require_same_grading(place, prepared, taskset.tasks)
     if _rollouts_are_ours(plugins.load(settings.plugins)) and not scripted:
-        require_fixes(prepared, taskset.tasks, settings, say)
+        return require_fixes(prepared, taskset.tasks, settings, say)
+    return set()
 
 
 def _rollouts_are_ours(manager: pluggy.PluginManager) -> bool:
@@ -205,8 +212,8 @@ def _rollouts_are_ours(manager: pluggy.PluginManager) -> bool:
     return [one.plugin_name for one in manager.hook.valve_attempt.get_hookimpls()[-1:]] == ["valve"]
 
 
-def require_fixes(prepared: PreparedRepository, tasks: Sequence[Task], settings: Settings, say: Say) -> None:
-    """Say, before a model is paid, which tasks not even their own fix resolves.
+def require_fixes(prepared: PreparedRepository, tasks: Sequence[Task], settings: Settings, say: Say) -> set[str]:
+    """Say and return, before a model is paid, which tasks not even their own fix resolves.
 
     Raises:
         TaskError: it is all of them.
@@ -217,6 +224,9 @@ def require_fixes(prepared: PreparedRepository, tasks: Sequence[Task], settings:
         raise TaskError(f"{prepared.name}: no task can be resolved, not even by its fix: {refused[0][1]}")
     for line in say_refused(refused):
         say(f"valve: {line}")
+    if refused:
+        say("valve: no attempt is made at them, but a panel or a holdout that is fixed keeps them")
+    return {task.instance_id for task, _ in refused}
 
 
 def plugin_names(settings: Settings) -> tuple[str, ...]:

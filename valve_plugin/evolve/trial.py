@@ -164,18 +164,20 @@ def open_trial(
                 "it, or raise that with -c"
             )
     drawn_from = usable_tasks(taskset)
+    sealed = len(taskset.tasks) - len(drawn_from)
     local = LocalStore(paths.trials_dir(taskset.repository.name))
     with ExitStack() as stack:
         if scripted:
             settings = stack.enter_context(scripted(taskset, settings))
         place = Place(local, local.dir, "remove that folder, with the rollouts of all trials in it")
-        make_ready(taskset, settings, place, scripted=scripted is not None, say=say, stages=stages)
+        refused = make_ready(taskset, settings, place, scripted=scripted is not None, say=say, stages=stages)
+        drawn_from = [task for task in drawn_from if task.instance_id not in refused]
         manager = plugins.load(settings.plugins)
         if observer is not None:
             manager.register(observer)
         yield Trial(
             manager.hook.valve_attempt, local, settings, drawn_from, sides, pairs or 3 * len(drawn_from), negligible,
-            partial(plugins.send, manager.hook), len(taskset.tasks) - len(drawn_from),
+            partial(plugins.send, manager.hook), sealed,
         )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from valve_plugin.records import Record, Task
 from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import git, read_tree
 from valve_plugin.sandbox.supervisor import ProcessLimits
-from valve_plugin.tasks.grading.grade import CURE, PASSING, effective_tree, gold_trouble
+from valve_plugin.tasks.grading.grade import PASSING, effective_tree, gold_trouble
 from valve_plugin.tasks.grading.testrun import TestRun, run_tests
 from valve_plugin.tasks.grading.watch import WatchGroup
 from valve_plugin.tasks.repository import PreparedRepository
@@ -144,10 +144,10 @@ def fix_lines_in(text: str, patch: str) -> list[str]:
 
 
 def _check_gold(task: Task, runs: Sequence[TestRun]) -> Iterator[Defect]:
-    if trouble := next((run.trouble for run in runs if run.trouble), ""):
-        yield Defect(kind="gold fails", message=f"{trouble}. {CURE}")
-        return
     wanted = [*task.fail_to_pass, *task.pass_to_pass]
+    if broken := next((run for run in runs if run.trouble), None):
+        yield Defect(kind="gold fails", message=gold_trouble(broken, wanted))
+        return
     what = "does not pass with the fix"
     for defect in _compare_runs(runs, wanted, lambda run: _missing(run, wanted), "gold fails", what):
         always = defect.kind == "gold fails"

@@ -25,10 +25,8 @@ from valve_plugin.tasks.states import States, is_protected, task_states, test_fi
 from valve_plugin.words import one_line
 
 _SUBMODULE = "160000"
-CURE = (
-    "Add what its tests need to the environment (`--with PACKAGE` where the set is made), or leave its row out; "
-    "`valve tasks verify` shows each task"
-)
+_FIXED = re.compile(r"Read-only file system|Errno (?:30|16)\b|Device or resource busy")
+"""What a test gets that writes where nothing may change."""
 _MOST_LINES = 5  # of suspicious lines in a reason
 _LONGEST_NAME = 255  # bytes
 
@@ -205,6 +203,16 @@ def refused_fixes(
             yield task, why
 
 
+def cure(said: str) -> str:
+    """Return what to do about tests that do not pass with the fix, by what they said. Pure."""
+    what = "Add what its tests need to the environment (`--with PACKAGE` where the set is made)"
+    if _FIXED.search(said):
+        what = (
+            "Tests, their configuration and the environment cannot be written in while grading: let it use `tmp_path`"
+        )
+    return f"{what}, or leave its row out; `valve tasks verify` shows each task"
+
+
 def say_refused(refused: Sequence[tuple[Task, str]]) -> list[str]:
     """Return what to say of tasks that not even their fix resolves: the first three, and how many more there are."""
     said = [f"{task.instance_id} cannot be resolved, not even by its fix: {why}" for task, why in refused[:3]]
@@ -214,14 +222,14 @@ def say_refused(refused: Sequence[tuple[Task, str]]) -> list[str]:
 def gold_trouble(run: TestRun, wanted: Sequence[str]) -> str:
     """Return why a run with the fix does not resolve: test, cause and cure; "" if it does. Pure."""
     if run.trouble:
-        return f"{run.trouble}. {CURE}"
+        return f"{run.trouble}. {cure(run.trouble)}"
     bad = [test for test in wanted if run.tests.get(test) not in PASSING]
     if not bad:
         return ""
     raised = run.reasons.get(bad[0]) or run.reasons.get(bad[0].partition("::")[0])
     cause = f" ({one_line(raised.message)[:200]})" if raised and raised.message else ""
     more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
-    return f"{bad[0]} {run.tests.get(bad[0], 'did not run')} with the fix{cause}{more}. {CURE}"
+    return f"{bad[0]} {run.tests.get(bad[0], 'did not run')} with the fix{cause}{more}. {cure(cause)}"
 
 
 def _reason(run: TestRun, wanted: Sequence[str]) -> str:
