@@ -54,6 +54,10 @@ def hostile() -> dict[str, str]:
         "escapes": "\x1b[0;",
         "spaces": "key" + " " * 19,
         "netrc": "machine login a ",
+        "pgpass": r"h\:5432:*:u:",
+        "options": "curl -u a:b ",
+        "commands": "mysql htpasswd -b a ",
+        "bytes": r"key=b'\x00",
         "colours": "\x1b[31mkey\x1b[0m=",
         "lower that grows": "İpassword=x1",
     }

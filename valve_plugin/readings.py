@@ -27,6 +27,8 @@ _JOIN = re.compile(
 """What joins two strings in a program."""
 _BASES = (0, 16, 16, 16, 16, 8, 0, 16, 16, 10)
 _SIGNS = {"n": "\n", "r": "\r", "t": "\t", "amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
+_NO_SIGNS = {*range(9), *range(14, 27), *range(28, 32), *range(127, 256)}
+"""Bytes of data that is no text; `\\x7f` stands for each of them that was escaped."""
 _LOWER = bytes(range(256)).lower()
 _NEITHER = bytes(c for c in range(256) if not chr(c).isalnum() or c > 127)
 _IS_SMALL = bytes(c not in _NEITHER for c in range(256))
@@ -88,6 +90,8 @@ def _meant(match: re.Match[str]) -> str:
     if not base:
         return _SIGNS.get(value, value)
     number = int(value, base)
+    if group == 4 and number in _NO_SIGNS:
+        return "\x7f"
     return chr(number) if number < 0x110000 else "?"
 
 

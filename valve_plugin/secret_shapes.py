@@ -26,7 +26,16 @@ Check = Callable[[str, "re.Match[str]"], bool]
 _HEX_PREFIXES = ("sk-", "SK", "fc-")
 """Short prefixes after which also small hex digits make a key."""
 _LONG_WORD = re.compile(r"(?<![A-Za-z0-9_.~-])[A-Za-z][A-Za-z0-9_.~-]{19,}")
-_NEW_PREFIX = re.compile(r"(?!diff|sha\d|md5|h1)(?:[a-z]{2,10}\d?[_-]){1,3}([A-Za-z0-9]{24,})\Z")
+_NEW_PREFIX = re.compile(
+    r"(?!diff|sha\d|md5|h1)(?:[a-z]{2,10}\d?[_-]){1,3}([A-Za-z0-9]{24,})\Z|[MNO][\w-]{22,27}\.[\w-]{6}\.([\w-]{27,40})\Z"
+)
+_SOURCE = re.compile(
+    r"\A[^/]+/|\.(?:pyi?|[ch](?:pp|c)?|[jt]sx?|go|rs|java|rb|php|sh|ya?ml|toml|json|md|rst|txt|cfg|ini|log|html|css)\Z"
+)
+_AFTER_PAIR = re.compile(r"\w=[^\s\"'(),;&]{1,60} \Z")
+_HEX_KEY = re.compile(r"(?=.{0,100}[a-fA-F])(?:[0-9a-fA-F]{32}){1,4}|[0-9a-fA-F]{48}")
+_FED = re.compile(r"chpasswd|kinit|cryptsetup|--with-token|--password-stdin|sudo -s")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _DIGEST_OF = re.compile(r"(?i)(?:sha\d{1,3}|md5|digest|hash)[\"']?[:=-][ \"']{0,2}\Z")
 _PLACEHOLDER = re.compile(
     r"(?i)(?:[x*.•#_?0-]+|(?:my|some|the|a|an)\b\D*|(?:your|insert|replace|enter|example|sample|dummy|fake|mock|placeholder"
@@ -155,7 +164,7 @@ def _tokens(text: str) -> Iterator[Span]:
             continue
         elif (known := _prefix().match(word)) and _is_rest_of_key(known[0], word[known.end() :]):
             yield match.start(), match.start() + len(word), table().prefixes[known[0]]
-        elif (new := _NEW_PREFIX.match(word)) and is_random(new[1], 24, strict=True):
+        elif (new := _NEW_PREFIX.match(word)) and is_random(new[new.lastindex or 0], 24, strict=True):
             yield match.start(), match.end(), "token"
 
 
@@ -200,9 +209,10 @@ def _assignments(stem: str, text: str, lower: str) -> Iterator[Span]:
         # Without a sign, the value comes after a space: of an option, or in a line of a Dockerfile or shell.
         if not sign and not name.startswith("--") and not _WORD_FOLLOWS.search(text, max(at - 20, 0), at):
             continue
-        if _strength(name) == 1 and (word := _WORD_BEFORE.search(text, max(at - 20, 0), at)):
+        if _strength(name) == 1 and (word := _WORD_BEFORE.search(text, max(at - 20, 0), at)) and not _is_glue(word[1]):
             name = f"{word[1]}_{name}"  # "encryption key"
-        env = _is_env_line(text, at, start, end) or text[max(at - 1, 0) : at] in ("?", "&")
+        option = name.startswith("--") and not quoted and text[start:end].lower() not in _words_of_text()
+        env = option or _is_env_line(text, at, start, end) or text[max(at - 1, 0) : at] in ("?", "&")
         if env and not quoted:
             end = _REST.match(text, end).end()  # type: ignore[union-attr]
         if not quoted and not env and _strength(name) == 3 and (phrase := _PHRASE.match(text, start)):
@@ -229,10 +239,11 @@ def _near_names(text: str) -> Iterator[Span]:
             end -= len(match[0]) - len(match[0].rstrip(".!?:"))
         value, before = text[start:end], text[max(start - _NEAR, 0) : start]
         strong = _is_key(value) and not _DIGEST_OF.search(before)
-        if name := _name_before(before):
+        if name := _name_before(before, 1 if _HEX_KEY.fullmatch(value) else 2):
             glue = before[name.end :]
             option = before[: name.start].endswith("-")
-            if (strong and "\n" not in glue) or _is_declared(name.text, glue, text[end : end + 1], value, option):
+            near = strong and name.strength > 1 and "\n" not in glue
+            if near or _is_declared(name.text, glue, text[end : end + 1], value, option):
                 yield start, end, "assigned secret"
         elif strong:
             after = text[end : end + _NEAR]
@@ -264,16 +275,16 @@ def _name(word: re.Match[str], before: str = "") -> _Name:
     return _Name(text, *word.span(), 0 if ending and not _strength(ending[1]) else _strength(text))
 
 
-def _name_before(before: str) -> _Name | None:
+def _name_before(before: str, least: int) -> _Name | None:
     """Return the last key-like name in what stands before a value, no more than two lines above it."""
     if not _ANY_STEM.search(before):
         return None
     words = list(_NAME_WORD.finditer(before))
     for n in range(len(words) - 1, -1, -1):
         name = _name(words[n])
-        if name.strength == 1 and n and name.start - words[n - 1].end() == 1:
+        if name.strength == 1 and n and name.start - words[n - 1].end() == 1 and not _is_glue(words[n - 1][0]):
             name = _name(words[n], words[n - 1][0])  # "encryption key"
-        if name.strength > 1:
+        if name.strength >= least:
             return name if before.count("\n", name.end) < 3 else None
     return None
 
@@ -323,8 +334,17 @@ def _is_env_line(text: str, name: int, value: int, end: int) -> bool:
     given = text[name:value].rstrip("\"' ")
     if re.fullmatch(r"[A-Z][A-Z0-9_]*[=:]", given):
         return given[-1] == "=" and bool(_LINE_BEGINS.search(text, max(name - 20, 0), name))
-    alone = text[max(name - 1, 0) : name] in ("", "\n") and text[end : end + 1] in ("", "\n", "\r")
+    first = text[max(name - 1, 0) : name] in ("", "\n", "+", '"') or bool(
+        _AFTER_PAIR.search(text, max(name - 80, 0), name)
+    )
+    alone = first and text[end : end + 1] in ("", "\n", "\r", '"', "'")
     return alone and bool(re.fullmatch(r"[a-z][\w.-]*=", given))
+
+
+@cache
+def _words_of_text() -> frozenset[str]:
+    """Return words of sentences and of help texts."""
+    return table().words["prose"] | table().words["glue"] | table().words["harmless"]
 
 
 def is_assigned_secret(name: str, value: str, *, quoted: bool = True, env: bool = False, end: str = "") -> bool:
@@ -337,6 +357,8 @@ def is_assigned_secret(name: str, value: str, *, quoted: bool = True, env: bool 
     """
     value = value.strip()
     strength = _strength(name)
+    if strength and quoted and value.count("\x7f") > 3:
+        return True  # bytes
     if not strength or "[redacted:" in value or is_placeholder(value) or _TEST_ID.match(value):
         return False
     if re.fullmatch(r"\d{16,}" if strength < 3 else r"\d{6,}", value):
@@ -351,8 +373,8 @@ def is_assigned_secret(name: str, value: str, *, quoted: bool = True, env: bool 
         return likely and bool(re.search(r"\d", value)) and bool(re.search("[a-fA-F]", value))
     if not re.search(r"\d", value):
         return is_user_and_password(value)
-    if strength == 1 and env and re.fullmatch(r"[0-9a-fA-F]{32,}", value):
-        return True
+    if strength == 1 and (re.fullmatch(r"[0-9a-fA-F]{32,}", value) if env else _HEX_KEY.fullmatch(value)):
+        return env or not re.search(r"(?i)sig", name)
     if strength == 2 and " " not in value:
         return is_random(value, 8) or is_user_and_password(value)
     return (is_random(value, 16) and not re.fullmatch(r"[0-9a-f-]+|[0-9A-F-]+", value)) or is_user_and_password(value)
@@ -371,7 +393,8 @@ def _is_password(value: str, *, quoted: bool, env: bool) -> bool:
         return False
     if re.fullmatch(r"[A-Za-z_. :-]+", value):
         several = len(words) > 2 and not re.search(r"[.:]", value)
-        return several or bool(re.search(r"[a-z][A-Z][a-zA-Z]{4,}", value))
+        one = re.fullmatch(r"[a-z]{6,}", value) and value not in _words_of_text()
+        return several or bool(one) or bool(re.search(r"[a-z][A-Z][a-zA-Z]{4,}", value))
     return True
 
 
@@ -423,24 +446,42 @@ def is_random(value: str, least: int = 16, *, strict: bool = False) -> bool:
 
 
 def is_user_and_password(value: str) -> bool:
-    """Tell whether a text is base64 of `user:password`."""
+    """Tell whether a text is base64 of `user:password`, or of both after NUL as SMTP has them."""
     if not re.fullmatch(r"[A-Za-z0-9+/_-]{8,}={0,2}", value):
         return False
     try:
         plain = b64decode(value + "=" * (-len(value) % 4), b"-_" if "-" in value or "_" in value else None)
-        return bool(re.fullmatch(r"[ -9;-~]{1,100}:[ -~]{2,}", plain.decode("ascii")))
+        return bool(re.fullmatch(r"[ -9;-~]{1,100}:[ -~]{2,}|\0[ -~]{1,100}\0[ -~]{2,}", plain.decode("ascii")))
     except (binascii.Error, ValueError):
         return False
 
 
 def _odd(value: str, _: re.Match[str]) -> bool:
     """A word with a digit or a sign in it, so that sentences are not taken for secrets."""
-    return not (is_placeholder(value) or value.isdigit()) and bool(re.search(r"\d|[^\w.,:;()\[\]\"'`\s-]", value))
+    return _is_given(value) and bool(re.search(r"\d|[^\w.,:;()\[\]\"'`\s-]", value))
+
+
+def _before(match: re.Match[str]) -> str:
+    """Return what stands on the line before a match, and on those that it goes on from."""
+    before = match.string[max(match.start() - 400, 0) : match.start()]
+    return re.sub(r"\n[ \t]+", " ", before).rpartition("\n")[2]
 
 
 def _of_web_command(value: str, match: re.Match[str]) -> bool:
-    before = match.string[max(match.start() - 400, 0) : match.start()].rpartition("\n")[2]
-    return not (is_placeholder(value) or value.isdigit()) and bool(re.search(r"curl|http|wget", before))
+    before = _before(match)
+    option = match[0].lstrip().startswith("-") or bool(re.search(r"(?:^|[\s\"'])-[a-z#]{0,12}\Z", before))
+    return option and _is_given(value) and bool(re.search(r"curl|http|wget", before))
+
+
+def _is_given(value: str) -> bool:
+    return not (is_placeholder(value) or value.isdigit())
+
+
+def _in_pgpass(value: str, match: re.Match[str]) -> bool:
+    """The first of five fields stands alone, and is no source file as tools that name lines print it."""
+    before = match.string[max(match.start() - 200, 0) : match.start()]
+    host = re.search(r"(?:^|[\s\"'])[+-]?((?:[^:\s\"']|(?<=\\):)+)\Z", before)
+    return bool(host and not _SOURCE.search(host[1])) and _is_given(value) and not re.search(r"[()\[\]{}<>,;]", value)
 
 
 def _session(value: str, _: re.Match[str]) -> bool:
@@ -457,9 +498,13 @@ CHECKS: dict[str, Check] = {
     "capitals": lambda value, m: value.isupper() and not m.string[max(m.start() - 1, 0) : m.start()].isalnum(),
     "given": lambda value, _: not is_placeholder(value),
     "key body": lambda value, _: bool(re.match(_KEY_BODY, value)),
+    "fed": lambda value, m: _is_given(value) and bool(_FED.search(_before(m))),
     "odd": _odd,
+    "option": lambda value, _: _is_given(value) and value not in table().words["prose"],
     "pair": lambda value, _: is_user_and_password(value),
     "random": lambda value, _: is_random(value),
+    "pgpass": _in_pgpass,
     "session": _session,
+    "session id": lambda value, _: is_random(value) and not _UUID.fullmatch(value),
     "web": _of_web_command,
 }
