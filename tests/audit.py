@@ -10,7 +10,8 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,15 @@ SECONDS = 90
 
 
 def lowest(requirements: Iterable[str]) -> list[str]:
-    """Return the requirements with a lower bound, pinned to it."""
-    found = (re.match(r"([A-Za-z0-9_.-]+)>=([0-9.]+)", requirement) for requirement in requirements)
-    return [f"{match[1]}=={match[2]}" for match in found if match]
+    """Return the requirements with a lower bound or a version, pinned to it, each once."""
+    found = (re.match(r"([A-Za-z0-9_.-]+)(?:\[[^\]]*\])?[>=]=([0-9.]+)", requirement) for requirement in requirements)
+    return [*dict.fromkeys(f"{match[1]}=={match[2]}" for match in found if match)]
+
+
+def declared(project: Mapping[str, Any]) -> list[str]:
+    """Return the requirements of a project and of its extras, but not of `dev`, which no user installs."""
+    extras = (extra for name, extra in project["optional-dependencies"].items() if name != "dev")
+    return [*project["dependencies"], *chain.from_iterable(extras)]
 
 
 def report(answer: str) -> tuple[list[str], list[str]]:
@@ -43,7 +50,7 @@ def report(answer: str) -> tuple[list[str], list[str]]:
 
 def main() -> int:
     """Print the findings; return the exit code."""
-    wanted = lowest(tomllib.loads(Path("pyproject.toml").read_text())["project"]["dependencies"])
+    wanted = lowest(declared(tomllib.loads(Path("pyproject.toml").read_text())["project"]))
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "lowest.txt").write_text("\n".join(wanted))
         pip = [f"{folder}/venv/bin/python", "-m", "pip", "--disable-pip-version-check", "install", "-q", "pip-audit"]

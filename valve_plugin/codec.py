@@ -68,7 +68,9 @@ def decode(data: bytes | str, type_: type[T], *, where: str) -> T:
     """
     try:
         return _decoder(type_).decode(data)  # type: ignore[no-any-return]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
+    except UnicodeDecodeError as e:
+        raise RecordError(f"{where}: not UTF-8 text; is it the right file?") from e
+    except (msgspec.MsgspecError, RecursionError) as e:
         raise RecordError(f"{where}: {e or type(e).__name__}") from e
 
 
@@ -109,16 +111,30 @@ def convert(value: Any, type_: type[T], *, where: str) -> T:
         raise RecordError(f"{where}: {e}") from e
 
 
-def parse_toml(text: str) -> dict[str, Any]:
+def text_of(data: bytes) -> str:
+    """Return the text of a file that a person wrote.
+
+    Raises:
+        RecordError: it is not UTF-8; the message says where.
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as e:
+        binary = "a binary file: " if b"\0" in data else ""
+        raise RecordError(f"{binary}not UTF-8 text at byte {e.start + 1}; save it as UTF-8") from e
+
+
+def parse_toml(text: str | bytes) -> dict[str, Any]:
     """Return the table of a TOML text.
 
     Raises:
-        RecordError: it is not TOML.
+        RecordError: it is not UTF-8, or not TOML.
     """
+    text = text if isinstance(text, str) else text_of(text)
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as e:  # also a number of thousands of digits
-        raise RecordError(str(e)) from e
+        raise RecordError(f"not valid TOML: {e}; correct it there") from e
 
 
 def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:

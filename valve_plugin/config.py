@@ -275,11 +275,9 @@ def read_file(path: Path) -> dict[str, Any]:
     except OSError as e:
         raise ConfigError(f"{path}: cannot be read: {e.strerror}") from e
     try:
-        return parse_toml(raw.decode("utf-8"))
-    except UnicodeDecodeError as e:
-        raise ConfigError(f"{path}: not UTF-8 text at byte {e.start + 1}; save it as UTF-8") from e
+        return parse_toml(raw)
     except RecordError as e:
-        raise ConfigError(f"{path}: not valid TOML: {e}; correct it there") from e
+        raise ConfigError(f"{path}: {e}") from e
 
 
 def load(bank_dir: Path | None, overrides: Mapping[str, Any] | None = None) -> Settings:

@@ -129,6 +129,7 @@ def test_a_bank_without_notes_leaves_no_marks(tmp_path: Path, monkeypatch: pytes
     done = CliRunner().invoke(app, ["connect", "codex", "--yes"])
     assert (done.exit_code, (tmp_path / "AGENTS.md").exists()) == (0, False)
     assert "holds no notes yet" in done.stderr
+    assert "AGENTS.md: there is no such file, and none was made" in done.stdout
 
 
 def test_the_settings_of_one_person_are_not_for_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,6 +119,10 @@ def test_settings_that_are_there_and_cannot_be_used_stop_it(project: Path, valve
     valve("init", code=2)
     assert contents(project / ".valve") == {"valve.toml": b"rho = ["}
     assert "valve.toml: not valid TOML" in valve.err
+    for words in ((), ("connect", "codex", "--yes"), ("connect", "claude", "--yes"), ("bank", "list")):
+        valve(*words, code=2)
+        assert "valve.toml: not valid TOML" in valve.err
+    assert not (project / ".claude").exists()
 
 
 def test_wrong_use(project: Path, valve: Run) -> None:

@@ -128,6 +128,9 @@ def test_refusals_are_listed_and_counted(tmp_path: Path) -> None:
         ("tasks.jsonl", None, "there is no task file"),
         ("repository.toml", None, "a task directory holds repository.toml and tasks.jsonl"),
         ("repository.toml", b"name = ", "repository.toml"),
+        ("repository.toml", b"\x7fELF\0\xff", "repository.toml: a binary file: not UTF-8 text at byte 6"),
+        ("repository.toml", b"name = 'x/y'\n", "repository.toml: Object missing required field `source`"),
+        ("tasks.jsonl", b"\x7fELF\0\xff", "line 1"),
         ("repository.toml", b"name = 'x'\nsource = 'path:.'\nsurprise = 1\n", "unknown field `surprise`"),
         ("repository.toml", b"name = '../x'\nsource = 'path:.'\n", "repository.toml"),
         ("repository.toml", b"name = 'x'\nsource = 'git+ssh://host/x'\n", "repository.toml"),
@@ -144,11 +147,15 @@ def test_a_bad_directory_is_refused(tmp_path: Path, name: str, content: bytes | 
         load(folder)
     assert reason in str(caught.value)
     assert name in str(caught.value)
+    assert str(caught.value).count(str(folder / name)) <= 1
 
 
 def test_a_file_that_lies_alone_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_bytes(b"\0\xff")
-    with pytest.raises(TaskError, match=r"x.jsonl: a task directory holds .*; there is no .*repository.toml"):
+    with pytest.raises(
+        TaskError,
+        match=r"x.jsonl: a binary file and no task set: a task directory holds .*; there is no .*repository.toml",
+    ):
         load(tmp_path / "x.jsonl")
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import typer
 
 from valve_plugin import plugins
+from valve_plugin.bank import ledger
 from valve_plugin.bank.identity import describe_mismatch, is_foreign
 from valve_plugin.bank.store import BankStore
 from valve_plugin.checkout import find
@@ -23,6 +24,7 @@ from valve_plugin.cli.bank_export import FILES as EXPORTED
 from valve_plugin.cli.bank_export import inside, notes, now, refuse_simulation, write
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, bank_dir, flag, open_bank, option, read_input
 from valve_plugin.codec import plain
+from valve_plugin.config import load
 from valve_plugin.errors import ConfigError, PluginError, ValveError
 from valve_plugin.extras import install_command
 from valve_plugin.records import Context
@@ -156,16 +158,7 @@ def connect(
     elif undo:
         after = exchange.take_out(before, head=exchange.cursor_head(path))
     else:
-        store = open_bank("")
-        refuse_simulation(store)
-        head = exchange.cursor_head(path)
-        given = [item for item in store.bank.items if welcome and not item.hidden]
-        after = exchange.place(before, notes(store), head=head) if given else exchange.take_out(before, head=head)
-        if not given and welcome:
-            output.note(
-                f"{store.dir}: the bank holds no notes yet, so there is none to write; run this again once `valve` "
-                "says that there are some"
-            )
+        after = _with_notes(path, before, welcome=welcome)
     changed = after != before
     if changed and not json:
         output.verbatim("".join(unified_diff(before.splitlines(True), after.splitlines(True), str(path), str(path))))
@@ -177,8 +170,8 @@ def connect(
     if json:
         output.emit_json({"agent": agent, "file": str(path), "changed": changed, "connected": not undo})
     else:
-        done = "changed" if after else "removed"
-        output.say(f"{path}: {done if changed else 'nothing to change'}")
+        same = "nothing to change" if before else "there is no such file, and none was made"
+        output.say(f"{path}: {('changed' if after else 'removed') if changed else same}")
     if agent == "claude" and changed and after and find(path.parent).git:
         _keep_private(path)
     if agent == "claude" and not undo and (clone := clone_around(Path(_words()[0]))):
@@ -193,7 +186,27 @@ def _is_welcome() -> bool:
     from valve_plugin.live.context import is_welcome
 
     directory = bank_dir("")
-    return not directory.is_dir() or is_welcome(BankStore.open(directory), lambda line: output.warn(line))
+    load(directory)  # settings that cannot be used would silence an agent's hooks
+    if not (directory / ledger.FILE_NAME).exists():
+        return True
+    return is_welcome(BankStore.open(directory), lambda line: output.warn(line))
+
+
+def _with_notes(path: Path, before: str, *, welcome: bool) -> str:
+    """Return a file's text with the bank's notes between two marks; without marks where there are none to write."""
+    from valve_plugin.bank import exchange
+
+    store = open_bank("")
+    refuse_simulation(store)
+    head = exchange.cursor_head(path)
+    if welcome and any(not item.hidden for item in store.bank.items):
+        return exchange.place(before, notes(store), head=head)
+    if welcome:
+        why = "the bank holds no notes yet, so none is written; run this again once `valve` says that there are some"
+        if store.bank.items:
+            why = "all of its notes hide what they say: `valve bank lint` names what hides it"
+        output.note(f"{store.dir}: {why}")
+    return exchange.take_out(before, head=head)
 
 
 def _keep_private(path: Path) -> None:

@@ -23,7 +23,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.checkout import Checkout, find
 from valve_plugin.cli import output
 from valve_plugin.codec import repeated_key
-from valve_plugin.config import Settings, Use, is_unused, resolve
+from valve_plugin.config import Settings, Use, is_unused, load, resolve
 from valve_plugin.errors import BankNotFoundError, ConfigError, ValveError
 from valve_plugin.files import read_regular
 from valve_plugin.paths import BANK_NAME
@@ -191,6 +191,7 @@ def open_bank(bank: str) -> BankStore:
     try:
         store = BankStore.open(bank_dir(bank))
     except BankNotFoundError as e:
+        load(bank_dir(bank))  # settings that cannot be used raise, as they do where a bank is made
         raise BankNotFoundError(f"{e}{_elsewhere(bank, any_=True)}") from e
     for warning in store.warnings:
         output.warn(warning)

@@ -18,10 +18,10 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.checkout import Checkout, find
 from valve_plugin.cli import output, task_sets
 from valve_plugin.cli.init import detect_name
-from valve_plugin.cli.options import BankDir, Json, examples, flag, new_bank_dir
+from valve_plugin.cli.options import BankDir, Json, bank_dir, examples, flag, new_bank_dir
 from valve_plugin.cli.output import plural
 from valve_plugin.cli.task_sets import MAKE_TASKS, display_name, split_command
-from valve_plugin.config import model_of
+from valve_plugin.config import load, model_of
 from valve_plugin.errors import BankNotFoundError, ValveError
 from valve_plugin.evidence.history import brief
 from valve_plugin.extras import runnable
@@ -170,6 +170,7 @@ def _facts(bank: str) -> dict[str, Any]:
         "simulated": str(find_simulation(here.name, any_=True) or ""),
     }
     with contextlib.suppress(BankNotFoundError):
+        load(bank_dir(bank))  # settings that cannot be used raise, also where there is no bank yet
         store = BankStore.open(find_bank(bank, here))
         mini.load_user_settings()
         model = model_of(store.settings({}))

@@ -158,9 +158,9 @@ def read_categories(path: Path, items: Sequence[Item]) -> dict[Key, str]:
         ConfigError: the file cannot be read, names an unknown item, or names an item twice.
     """
     try:
-        raw = parse_toml(read_limited(path, _MAX_BYTES, "categories").decode("utf-8"))
+        raw = parse_toml(read_limited(path, _MAX_BYTES, "categories"))
         given = convert(raw, CategoryFile, where=str(path))
-    except (BankError, RecordError, UnicodeDecodeError) as e:
+    except (BankError, RecordError) as e:
         raise ConfigError(
             f"{path}: no usable categories: {e}; expected lists of item names under {', '.join(CATEGORIES)}"
         ) from e

@@ -155,10 +155,10 @@ def read(path: Path) -> Experiment:
         ConfigError: it is missing, no TOML, asks for what is unknown, or names two runs alike.
     """
     try:
-        raw = parse_toml(read_regular(path, _MAX_BYTES).decode("utf-8"))
+        raw = parse_toml(read_regular(path, _MAX_BYTES))
     except OSError as e:
         raise ConfigError(f"{path}: no usable experiment: {e.strerror or e}; FILE is the experiment's TOML file") from e
-    except (UnicodeDecodeError, RecordError) as e:
+    except RecordError as e:
         raise ConfigError(f"{path}: no usable experiment: {e}") from e
     try:
         experiment = convert(raw, Experiment, where=str(path))

@@ -18,7 +18,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from valve_plugin import codec
-from valve_plugin.errors import InfrastructureError, RecordError, TaskError
+from valve_plugin.errors import BankError, InfrastructureError, RecordError, TaskError
 from valve_plugin.files import make_private_dir, read_limited, read_regular, write_atomic
 from valve_plugin.paths import data_dir
 from valve_plugin.records import Positive, Record
@@ -133,12 +133,17 @@ def read_definition(path: Path) -> Repository:
         TaskError: the file is missing, too large, not UTF-8 or not TOML, or has unknown or malformed keys.
     """
     try:
-        raw = codec.parse_toml(read_limited(path, _MAX_BYTES, "repository").decode("utf-8"))
-        repository = codec.convert(raw, Repository, where=str(path))
+        raw = codec.parse_toml(read_limited(path, _MAX_BYTES, "repository"))
     except FileNotFoundError as e:
         raise TaskError(f"{path}: no such file; a task directory holds {FILE_NAME} and tasks.jsonl") from e
-    except (OSError, UnicodeDecodeError, RecordError) as e:
+    except BankError as e:  # names the file
+        raise TaskError(str(e)) from e
+    except RecordError as e:
         raise TaskError(f"{path}: {e}") from e
+    try:
+        repository = codec.convert(raw, Repository, where=str(path))
+    except RecordError as e:
+        raise TaskError(str(e)) from e
     if repository.source.startswith("path:"):
         folder = (path.parent / repository.source.removeprefix("path:")).resolve()
         repository = replace(repository, source=f"path:{folder}")

@@ -20,7 +20,15 @@ from msgspec import field
 from valve_plugin import codec
 from valve_plugin.config import toml_value
 from valve_plugin.errors import BankError, RecordError, TaskError
-from valve_plugin.files import bank_errors, make_private_dir, read_limited, read_regular, sync_dir, write_atomic
+from valve_plugin.files import (
+    bank_errors,
+    make_private_dir,
+    read_limited,
+    read_regular,
+    read_text,
+    sync_dir,
+    write_atomic,
+)
 from valve_plugin.paths import data_dir
 from valve_plugin.records import Record, Task
 from valve_plugin.tasks import split as splits
@@ -128,15 +136,16 @@ def load(path: Path | str) -> TaskSet:
         raise TaskError(f"{path}: no such file or directory; expected one with {FILE_NAME} and {ROWS_NAME}")
     rows_path = path / ROWS_NAME if path.is_dir() else path
     if not (definition := rows_path.parent / FILE_NAME).exists():
-        raise TaskError(f"{path}: a task directory holds {FILE_NAME} and {ROWS_NAME}; there is no {definition}")
+        binary = "a binary file and no task set: " if path.is_file() and "\0" in read_text(path, _FIRST_LINE) else ""
+        raise TaskError(f"{path}: {binary}a task directory holds {FILE_NAME} and {ROWS_NAME}; there is no {definition}")
     repository = read_definition(definition)
     suite = None
     if repository.suite:
         suite_path = rows_path.parent / repository.suite
         try:
-            suite = [line for line in _read(suite_path, "suite").decode("utf-8").split("\n") if line]
-        except UnicodeDecodeError as e:
-            raise TaskError(f"{suite_path}: not UTF-8: {e}") from e
+            suite = [line for line in codec.text_of(_read(suite_path, "suite")).split("\n") if line]
+        except RecordError as e:
+            raise TaskError(f"{suite_path}: {e}") from e
         _check_test_ids(suite, str(suite_path))
     tasks, refusals = check_rows(enumerate(_read(rows_path, "task file").split(b"\n"), 1), repository, suite)
     if refusals:
