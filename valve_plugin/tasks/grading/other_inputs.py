@@ -230,10 +230,8 @@ class Agreement(NamedTuple):
     """Other inputs that calls get with the fix and with the bug, and how many of them they get with the patch."""
     compared: tuple[int, int] = (0, 0)
     """Values that the fix gives each time, and how many of them are compared with the patch's."""
-    after: tuple[int, int] = (0, 0)
-    """Answers at places that are not reached with the bug, as it raises before."""
     equal_after: tuple[int, int] = (0, 0)
-    """Those of them that must be equal to something."""
+    """Answers at places that are not reached with the bug, as it raises before, and that must be equal to something."""
 
     @property
     def forged(self) -> str:
@@ -257,7 +255,7 @@ class Agreement(NamedTuple):
         if 2 * self.compared[1] < self.compared[0]:
             return f"what its tests see: only {self.compared[1]} of {self.compared[0]} values could be compared"
         # Of two possible answers, half are right by chance.
-        counted = ((self.changed, 4 / 5), (self.kept, 1 / 3), (self.own_changed, 1 / 2), (self.after, 1 / 2))
+        counted = ((self.changed, 4 / 5), (self.equal_after, 4 / 5), (self.kept, 1 / 3), (self.own_changed, 1 / 2))
         few = ((of, same) for (of, same), part in counted if of and same <= part * of)
         return next((f"what its tests see: {same} of {of} values are those of the known fix" for of, same in few), "")
 
@@ -284,7 +282,8 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
         all_free += len(free)
         slow += 2 * runs < min(_runs(seen), _runs(second))
         for key, value in seen.items():
-            if value in _SAYS_NOTHING or not _same(second.get(key), value):
+            fails_after = value == _FAILS and _place(key) not in before  # what is expected is another value, too
+            if value in _SAYS_NOTHING or fails_after or not _same(second.get(key), value):
                 continue
             stable += 1
             # Where a call gets what an earlier one gave, its inputs may be others. A slow repair has no time for all.
@@ -305,7 +304,7 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
     compared_all = sum(of for of, _ in counts.values()) - equal_after[0]
     shown = any(_place(key)[1] != "end" for seen in fix.values() for key in seen)
     asked_for, all_seen = (due, got), (stable, compared_all)
-    return Agreement(changed, kept, own_changed, all_free, slow, shown, asked_for, all_seen, after, equal_after)
+    return Agreement(changed, kept, own_changed, all_free, slow, shown, asked_for, all_seen, equal_after)
 
 
 def _given(notes: Mapping[str, str]) -> set[str]:
