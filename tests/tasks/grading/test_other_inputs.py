@@ -162,6 +162,7 @@ FIX = "def twice(x): return x * 2\n"
 BUG = "def twice(x): return x + 1\n"
 ANSWERS = {
     "an equality": "assert twice(21) == 42",
+    "a class that holds": "class Odd:\n    def __contains__(self, x): return twice(x) % 84 == 42\nassert 21 in Odd()",
     "a name": "x = twice(21)\nassert x == 42",
     "an iterator": "assert 42 in map(twice, [20, 21])",
     "a mock": "one = mock.Mock()\none(twice(21))\none.assert_called_once_with(42)",
@@ -507,6 +508,7 @@ def test_what_is_seen_of_objects() -> None:
             return "42"
 
     Pair = namedtuple("Pair", "a b")
+    assert text_of({1: 2, "a": 3}.keys()) == text_of({"a", 1})
     pairs: list[tuple[Any, Any, bool]] = [
         (Point(1), Point(1), True), (Point(1), Point(2), False),
         (Hidden(1), Hidden(2), True), (Lazy(), [1, 2], True), (Lazy(), [1], False), (Names(a=1), Names(a=1), True),

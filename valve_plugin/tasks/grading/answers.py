@@ -36,6 +36,7 @@ _NODES = 10_000
 _DEPTH = 40
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 _PLAIN: tuple[Any, ...] = (bool, int, complex, str, bytes, type(None))
+_SETS: tuple[Any, ...] = (set, frozenset, type({}.keys()), type({}.items()))
 _SCALARS = (bool, int, float, str, bytes, tuple)
 """Classes of values that nobody can change, so that an equal one is as good."""
 _OTHERS: tuple[tuple[Any, Any], ...] = (
@@ -176,11 +177,14 @@ class Answers:
     def checks(self, place: str, check: Callable[[], Any]) -> Any:
         """Note whether a call that asserts passes."""
         try:
-            return check()
+            answer = check()
         except AssertionError:
             self._note(place, "fails")
             if not self._variant:
                 raise
+            return None
+        self._note(place, "")  # it was asked
+        return answer
 
     def _note(self, place: str, text: str, mark: str = "") -> None:
         if len(self._noted) < _MOST[0]:
@@ -336,7 +340,7 @@ def _of_builtin(value: Any, each: Callable[[Any], Iterator[str]]) -> str:
         return f"[{','.join(each(list.__iter__(value)))}]"
     if isinstance(value, tuple):
         return f"[{','.join(each(tuple.__iter__(value)))}]"
-    if isinstance(value, (set, frozenset)):
+    if isinstance(value, _SETS):
         return f"{{{','.join(sorted(each(value)))}}}"
     return _of_pairs(dict.items(value), each) if isinstance(value, dict) else ""
 
