@@ -67,15 +67,23 @@ def test_moved_and_renamed_code_is_ordinary() -> None:
         ("from enum import bltns\nx = bltns.len", "2 reaches the module builtins through another"),
         ("import codecs\nx = vars(codecs)", "2 hands on the module codecs"),
         ("x = getattr(f, f\"__built{'ins__'}\")", "1 names in a text: __builtins__"),
-        ("import hashlib\nhashlib.blake2b = f", "2 changes hashlib.blake2b for others"),
+        ("import hashlib\nhashlib.blake2b = f", "2 changes hashlib for others"),
         ("from json import JSONDecoder as j\nsetattr(j, name, f)", "2 changes json.JSONDecoder for others"),
-        ("import math\ndel math.isclose", "2 changes math.isclose for others"),
+        ("import math\nx = math.__dict__", "2 hands on the module math"),
+        ("import __main__", "1 `__main__`: no repair needs it"),
+        ("import math\ndel math.isclose", "2 changes math for others"),
         ("class A:\n    def __eq__(self, other): return True", "2 answers without comparing: __eq__"),
         ("class A:\n    def __lt__(self, *given): return self.x", "2 answers without comparing: __lt__"),
     ],
 )
 def test_what_hardly_a_repair_needs(code: str, what: str) -> None:
     assert inspect({"a.py": b""}, {"a.py": code.encode()}) == [f"a.py:{what}"]
+
+
+def test_what_only_has_the_name_of_a_module_may_change() -> None:
+    code = b"import copy, decimal\ndef f(token, copy):\n    copy.n = token.value = 1\ndecimal.DefaultContext.prec = 9\n"
+    code += b"from re import compile\nimport logging\nlogging.raiseExceptions = compile('a')\n"
+    assert inspect({"a.py": b""}, {"a.py": b"import token\n" + code}) == []
 
 
 def test_what_asks_for_more_than_it_is_given_is_marked() -> None:
@@ -91,11 +99,16 @@ def h(warnings, n):
     warnings.warn("x", stacklevel=n)
     with warnings.catch_warnings(), warnings.catch_warnings(record=True): pass
 def g(os): return os.path.expanduser("~"), abc.get_cache_token()
+import pathlib
+def p(x):
+    warnings.warn("x", Warning, 3)
+    return pathlib.Path(x).is_dir(), x.exists(), __file__, open(x), x.name
 """
     found = ["datetime.datetime.now", "os.environ", "tempfile.gettempdir", "time.time"]
     found = [f"6 asks for `{name}`" for name in sorted(found)]
     found += ["11 asks for `abc.get_cache_token`", "11 asks for `os.path.expanduser`"]
     more = ["9 asks for `stacklevel=`", "10 asks for `catch_warnings(record=)`"]
+    more += ["14 asks for `stacklevel=`", *(f"15 asks for `{one}`" for one in ("is_dir", "exists", "__file__", "open"))]
     assert sorted(inspect(before, {"a.py": code}, marks=True)) == sorted(f"a.py:{one}" for one in found + more)
     assert inspect(before, {"a.py": code}) == []
     assert inspect(before, {"a.py": code}, {"a.py": code}, marks=True) == [], "without the bug"

@@ -116,7 +116,7 @@ class Kept:
 
 def ends(source: str, ask: Answers) -> dict[str, list[str]]:
     """Return how each test of a file ends, with its own inputs and with others."""
-    space: dict[str, Any] = {}
+    space: dict[str, Any] = {"__name__": "lib"}
     exec(compile(source, "tests.py", "exec"), space)
     space |= ask.names()
     found = {name: one for name, one in space.items() if name.startswith("test_")}
@@ -401,7 +401,7 @@ def test_agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> None:
 
 
 def test_tests_that_show_only_how_they_end_are_told() -> None:
-    ends = {"t": {"0 end 0": "a", "1 end 0": "b"}}
+    ends = {"t": {"0 end 0": "a", "1 end 0": "b", "1 called 0": digest("")}}
     assert agreement(ends, ends, ends, {}).look
     more = {"t": {**ends["t"], **{f"1 {place} 0": "b" for place in range(3)}}}
     wrong = {"t": dict.fromkeys(more["t"], "c")}

@@ -25,7 +25,7 @@ VARIANTS = 24
 _ALL, _THIRD = 4, 8
 """The last run of those that change every value, and of those that change a third of them."""
 _LONGEST = (2.0, 10.0)
-"""CPU seconds after which a test gets no more of them, and all tests; or five times as many seconds."""
+"""CPU seconds after which a test gets no more than the first of them, and all tests none; or five times the seconds."""
 _LATE = (2.0, 2.0)
 """CPU seconds, and seconds, after which a run with other inputs is ended."""
 _TOO_OFTEN = 3
@@ -52,10 +52,14 @@ Python's own, as int and list, compare as they always do; code makes none that i
 """
 GIVEN = "given"
 """The note of a side of a comparison that the test itself gave."""
+CALLED = "called"
+"""The place of a note that other code than Python's own is called in a run."""
 NOTHING = "nothing"
 """The note of an object that shows nothing of what it holds."""
 PLAIN = "~"
 """Ends the notes of values of Python's own classes."""
+_PURE = ("builtins", "math", "json", "re", "operator", "itertools", "textwrap", "string", "datetime", "decimal")
+"""Modules of Python's own functions that answer from what they are given."""
 _ANY_ERROR = (Exception, BaseException, object)
 _CALLED: tuple[Any, ...] = (
     *(types.FunctionType, classmethod, staticmethod, types.MethodDescriptorType, types.WrapperDescriptorType),
@@ -93,7 +97,8 @@ class Answers:
         for variant in range(self._variants + 1):
             self._given.clear()
             self._variant, spent = variant, max(_clock() - begin, (_wall() - started) / 5)
-            if variant and (spent > _LONGEST[0] or self._spent + spent > _LONGEST[1] or self._left < 0):
+            long = variant > _ALL and spent > _LONGEST[0]
+            if variant and (long or self._spent + spent > _LONGEST[1] or self._left < 0):
                 break
             try:
                 with in_time(*_LATE) if variant else nullcontext():
@@ -112,8 +117,7 @@ class Answers:
     def vary(self, place: str, value: Any) -> Any:
         """Return the value, or another one of its kind, as the number of the run and the place say."""
         value = self._other(place, value)
-        if type(value) in _SCALARS:
-            self._given.add(text_of(value))
+        self._given |= {text_of(one) for one in itertools.islice(held_by(value), 1000) if type(one) in _SCALARS}
         return value
 
     def _other(self, place: str, value: Any) -> Any:
@@ -136,6 +140,10 @@ class Answers:
         kind = type(function)
         this = getattr(function, "__self__", None) if kind is types.BuiltinMethodType else None
         inputs = "" if kind is types.MethodType else inputs_of([this, given, named])
+        if inputs and is_pure(function):  # what it gives, its inputs say already
+            self._note(f"{place}{inputs}", "")
+            return function(*given, **named)
+        self._note(CALLED, "")
         try:
             answer = function(*given, **named)
         except Exception as e:
@@ -163,9 +171,11 @@ class Answers:
 
     def _note_parts(self, place: str, value: Any) -> None:
         text, plain = text_and_kind(value)
-        if shows_nothing(value):
-            text, plain = NOTHING, True
-        self._note(place, text if plain else f"{text}{' equals others' * equals_others(value)}", PLAIN * plain)
+        if not plain:
+            text = f"{text}{' equals others' * equals_others(value)}"
+        if says_what_its_parts_say(value) and "equals others" not in text:
+            text = NOTHING
+        self._note(place, text, PLAIN * plain)
         if type(value).__module__ not in sys.builtin_module_names:
             for name, part in parts_of(value).items():
                 self._note(f"{place}.{name}", text_of(part), PLAIN * plain)
@@ -218,6 +228,18 @@ def in_time(spent: float, passed: float) -> Iterator[None]:
 def fail() -> None:
     """Fail as an assertion does."""
     raise AssertionError
+
+
+def is_pure(function: Any) -> bool:
+    """Whether a function is one of Python's own that answers from what it is given. Nothing of its class is asked."""
+    kind = type(function)
+    if kind in (types.FunctionType, types.BuiltinMethodType) and function.__module__:
+        return function.__module__.partition(".")[0] in _PURE
+    if kind is types.BuiltinMethodType:
+        kind = type(function.__self__)
+        function = function.__self__
+    of = function if kind is type else kind
+    return kind is not types.MethodType and str(type.__getattribute__(of, "__module__")) in _PURE
 
 
 def several_of(kind: type) -> str:
@@ -321,7 +343,10 @@ def _text(value: Any, above: tuple[int, ...], left: list[int]) -> str:
     def each(values: Any) -> Iterator[str]:
         return (_text(one, above, left) for one in itertools.islice(values, max(0, left[0])))
 
-    return _of_builtin(value, each) or _of_object(value, each)
+    if text := _of_builtin(value, each) or _of_kind(value, each):
+        return text
+    held = parts_of(value)
+    return ",".join(map(":".join, zip(held, each(held.values())))) if held else _ADDRESS.sub("", repr(value))  # noqa: B905
 
 
 def _of_builtin(value: Any, each: Callable[[Any], Iterator[str]]) -> str:
@@ -331,7 +356,7 @@ def _of_builtin(value: Any, each: Callable[[Any], Iterator[str]]) -> str:
         value = bytes(value)
     if isinstance(value, float) or type(value).__name__ in ("Decimal", "Fraction"):
         value = float(value)
-        return repr(int(value)) if value.is_integer() else f"{value:.3g}"
+        return repr(int(value)) if value.is_integer() else f"{value:.6g}"
     for plain in _PLAIN:
         if isinstance(value, plain):
             text: str = plain.__repr__(value)
@@ -349,7 +374,7 @@ def _of_pairs(pairs: Any, each: Callable[[Any], Iterator[str]]) -> str:
     return f"{{{','.join(sorted(':'.join(each(pair)) for pair in pairs))}}}"
 
 
-def _of_object(value: Any, each: Callable[[Any], Iterator[str]]) -> str:
+def _of_kind(value: Any, each: Callable[[Any], Iterator[str]]) -> str:
     kind = type(value)
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
         return str(getattr(value, "__qualname__", ""))
@@ -361,15 +386,29 @@ def _of_object(value: Any, each: Callable[[Any], Iterator[str]]) -> str:
         return _of_pairs([(key, value[key]) for key in value], each)
     if hasattr(kind, "__len__") and hasattr(kind, "__iter__"):
         return f"[{','.join(each(value))}]"
-    held = parts_of(value)
-    return ",".join(map(":".join, zip(held, each(held.values())))) if held else _ADDRESS.sub("", repr(value))  # noqa: B905
+    return ""
 
 
-def shows_nothing(value: Any) -> bool:
-    """Whether an object of a class has nothing that others may see."""
-    kind = type(value)
+def says_what_its_parts_say(value: Any) -> bool:
+    """Whether all that others may see of an object of a class are its parts, which may be none."""
     same: Any = object.__repr__
-    return kind.__repr__ is same and not hasattr(kind, "__iter__") and not parts_of(value)
+    with suppress(Exception):  # code of the value runs
+        if not _of_builtin(value, _as_one) and not _of_kind(value, _as_one):
+            return bool(parts_of(value)) or type(value).__repr__ is same
+    return False
+
+
+def _as_one(_: Any) -> Iterator[str]:
+    return iter("-")
+
+
+def held_by(value: Any) -> Iterator[Any]:
+    """Yield a value, and what is in it where it is a container of Python's own."""
+    yield value
+    if type(value) is dict:
+        value = [*value, *value.values()]
+    for one in value if type(value) in (list, tuple) else ():
+        yield from held_by(one)
 
 
 def parts_of(value: Any) -> dict[str, Any]:

@@ -25,12 +25,12 @@ def compared(prepared: PreparedRepository, task: Task, bug: str, tree: str, sand
     if tree == base:
         return "", ""
     ask = _Asking(prepared, task, bug, base, sandbox)
-    fix, fixed, again, broken = *ask.runs(base), ask.runs(base, again=True)[1], ask.runs(bug)[1]
+    (fix, fixed, early), again, broken = ask.runs(base), ask.runs(base, again=True)[1], ask.runs(bug)[1]
     why = ""
     for second in (False, True):  # what a run shows, another one confirms
-        run, seen = ask.runs(tree, again=second)
+        run, seen, died = ask.runs(tree, again=second)
         found = agreement(seen, fixed, again, broken)
-        why = found.forged
+        why = found.forged or ("with other inputs, it ends the process of its tests" if died and not early else "")
         if alone := [test for test in ask.functions if fix.get(test) == "passed" != run.get(test)]:
             why = f"{alone[0]} passes only where it runs as a test; with the known fix, elsewhere too"
         if not why:
@@ -60,8 +60,8 @@ class _Asking:
         inside = [test for test in self._tests if test.partition("::")[0] in self._files]
         self.functions = tuple(sorted({test.partition("[")[0] for test in inside}))
 
-    def runs(self, tree: str, *, again: bool = False) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-        """Return (verdicts of the functions that run as a program, what all tests saw) with a tree."""
+    def runs(self, tree: str, *, again: bool = False) -> tuple[dict[str, str], dict[str, dict[str, str]], bool]:
+        """Return (verdicts of the functions that run as a program, what all tests saw, whether it died) with a tree."""
         run, passed = TestRun(tests={}), dict[str, str]()
         if self.functions:
             program = Asked(self.functions, {path: self._files[path] for path in self._paths if path in self._files})
@@ -75,8 +75,9 @@ class _Asking:
             entries = read_tree(self._prepared.store, tree)
             same = {path: text.encode() for path, text in self._files.items() if entries.get(path) == self._base[path]}
             asked = _with_files(self._prepared, tree, same)
-            seen |= run_once(self._prepared, asked, self._paths, self._sandbox, Asked(others, {}), again=again).answers
-        return run.tests, seen
+            under = run_once(self._prepared, asked, self._paths, self._sandbox, Asked(others, {}), again=again)
+            return run.tests, seen | under.answers, run.died is not None or under.died is not None
+        return run.tests, seen, run.died is not None
 
 
 def _some_of_each(tests: Sequence[str]) -> Sequence[str]:

@@ -54,6 +54,7 @@ _MODULES = _words("""
     dis hypothesis
     importlib.machinery importlib.abc sys.monitoring sys.modules inspect.stack inspect.trace inspect.getsource linecache
     pickle.loads pickle.load pkgutil.iter_modules pkgutil.walk_packages
+    pkgutil.resolve_name logging.config.BaseConfigurator __main__
     os.kill os.killpg os.abort os._exit os.fork pluggy _pytest py nose dill cloudpickle psutil greenlet""")
 _INNER = _words("sys os builtins gc inspect importlib threading traceback types _thread")
 """Modules of which a repair writes out what it uses; in one that is handed on, code may look up any name."""
@@ -78,7 +79,11 @@ _NOT_GIVEN = _words("""
     os.geteuid os.getgid os.listdir os.scandir os.walk os.stat os.access os.isatty os.get_terminal_size
     abc.get_cache_token typing.get_overloads threading.current_thread threading.main_thread threading.enumerate
     threading.active_count logging.lastResort logging.root warnings.filters warnings.showwarning request.urlopen
-    request.getproxies asyncio.get_event_loop asyncio.get_running_loop""")
+    request.getproxies request.build_opener asyncio.get_event_loop asyncio.get_running_loop asyncio.new_event_loop
+    argparse.ArgumentParser logging.LogRecord logging.makeLogRecord Logger.manager tokenize.open minidom.parse""")
+_OF_PATHS = _words("""
+    exists is_file is_dir iterdir glob rglob read_text read_bytes open stat lstat resolve absolute samefile owner""")
+"""What paths answer from the disk."""
 _ASKS = "asks for "
 _COMPARES = _words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__")
 
@@ -180,7 +185,8 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
         for what in (
             *_uses(node, bound, own),
             *_callers(node),
-            *_changes(node, bound, own),
+            *_around(node, bound),
+            *_changes(node, bound),
             *([f"hands on the module {bound[node.id]}"] if node in given else ()),
         )
     )
@@ -202,7 +208,7 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
             yield from _through_another(full)
             yield from _asks(full)
             yield from _NAMES & {name} or _BUILTINS & {
-                name if isinstance(node, ast.Name) else full.removeprefix("builtins.")
+                full.removeprefix("builtins.") or name * isinstance(node, ast.Name)
             }
         case ast.Constant(value=str() | bytes() as text):
             text = text.decode("latin-1") if isinstance(text, bytes) else text
@@ -225,23 +231,46 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
 def _callers(node: ast.AST) -> Iterator[str]:
     """Yield what tells the callers of a function."""
     match node:
-        case ast.keyword(arg="stacklevel", value=value) if getattr(value, "value", 0) not in (1, 2):
+        case (
+            ast.keyword(arg="stacklevel", value=level)
+            | ast.Call(func=ast.Attribute(attr="warn"), args=[_, _, level, *_])
+        ) if getattr(level, "value", 0) not in (1, 2):
             yield f"{_ASKS}`stacklevel=`"
         case ast.Call(func=ast.Attribute(attr="catch_warnings"), keywords=[_, *_]):
             yield f"{_ASKS}`catch_warnings(record=)`"
 
 
-def _changes(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Iterator[str]:
-    """Yield what of other libraries is replaced, for all who use it."""
+def _around(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
+    """Yield what answers from the disk, or from how deep the stack is."""
     match node:
-        case ast.Attribute(ctx=ast.Store() | ast.Del()):
-            full = _full(node, bound)
+        case ast.Name(id="open" | "__file__" | "RecursionError" as name) if name not in bound:
+            yield f"{_ASKS}`{name}`"
+        case ast.Attribute(attr=name) if name in _OF_PATHS and "pathlib" in str([*bound.values()]):
+            yield f"{_ASKS}`{name}`"
+
+
+def _changes(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
+    """Yield what of the standard library is replaced, for all who use it."""
+    match node:
+        case ast.Attribute(ctx=ast.Store() | ast.Del()) if callable(_real(_full(node, bound))):
+            full = _full(node.value, bound)
         case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[of, *_]):
             full = _full(of, bound)
         case _:
             full = ""
-    if full and full.split(".")[0] not in own:
+    if isinstance(_real(full), types.ModuleType | type):
         yield f"changes {full} for others"
+
+
+def _real(name: str) -> object:
+    """Return what a name of the standard library stands for; None where it is not known."""
+    first, *parts = name.split(".")
+    found: object = sys.modules.get(first) if first in sys.stdlib_module_names else None
+    if found is None and first in _GIVEN:
+        found = importlib.import_module(first)
+    for part in parts:
+        found = vars(found).get(part) if isinstance(found, types.ModuleType | type) else None
+    return found
 
 
 def _full(node: ast.AST, bound: Mapping[str, str]) -> str:
@@ -269,13 +298,12 @@ def _joined(node: ast.AST) -> str:
 def _through_another(name: str) -> Iterator[str]:
     """Yield the modules that the name of something of the standard library reaches through another module."""
     parts = name.split(".")
-    found: object = sys.modules.get(parts[0])
-    if found is None and parts[0] in _GIVEN:
-        found = importlib.import_module(parts[0])
     for end, part in enumerate(parts[1:], 2) if parts[0] in sys.stdlib_module_names else ():
-        found = vars(found).get(part) if isinstance(found, types.ModuleType) else None
+        found = _real(".".join(parts[:end]))
         if isinstance(found, types.ModuleType) and found is not sys.modules.get(".".join(parts[:end])):
             yield f"reaches the module {found.__name__} through another"
+        elif part == "__dict__" and isinstance(_real(".".join(parts[: end - 1])), types.ModuleType):
+            yield f"hands on the module {parts[end - 2]}"
         elif part in ("sys", "os", "builtins"):
             yield f"reaches the module {part} through another"
 

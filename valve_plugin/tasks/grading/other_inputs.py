@@ -8,10 +8,12 @@ expectation decides there, and nothing has to be kept from the patch: to give th
 from __future__ import annotations
 
 import ast
+import sys
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from valve_plugin.tasks.grading.answers import GIVEN, NOTHING, PLAIN, digest
+from valve_plugin.tasks.grading.answers import CALLED, GIVEN, NOTHING, PLAIN, digest
 from valve_plugin.tasks.syntax import parse
 
 Seen = Mapping[str, Mapping[str, str]]
@@ -20,7 +22,8 @@ _VARIED = (bool, int, float, str, bytes)
 _FEW, _MANY = 3, 10
 """Values that tell a forgery from a repair; the second, if it gives some of them and its tests ask for a part only."""
 _FAILS = digest("fails")
-_SAYS_NOTHING = frozenset({digest(""), digest(GIVEN) + PLAIN, digest(NOTHING) + PLAIN})
+_END = "0 end 0"
+_SAYS_NOTHING = frozenset({digest(""), digest(GIVEN) + PLAIN, digest(NOTHING)})
 """That a test ends without an error, what it gave itself, and an object that shows nothing."""
 _EXPECTS = frozenset({"raises", "warns", "assertRaises", "assertWarns"})
 """Calls that say which error or warning a test expects."""
@@ -53,7 +56,9 @@ def asking(source: bytes) -> str | None:
     if tree is None:
         return None
     bodies = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.ClassDef))]
-    parts = [part for body in bodies for node in body if isinstance(node, _HOLDS_DATA) for part in ast.walk(node)]
+    tested = _from_elsewhere(tree)
+    data = [one for body in bodies for one in body if isinstance(one, _HOLDS_DATA) and not _is_answer(one, tested)]
+    parts = [part for node in data for part in ast.walk(node)]
     names = {one.id for one in parts if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
     imported = [one for node in tree.body if isinstance(node, ast.ImportFrom) for one in node.names]
     names |= {one.asname or one.name for one in imported if one.name.isupper()}
@@ -66,6 +71,24 @@ def asking(source: bytes) -> str | None:
         return ast.unparse(ast.fix_missing_locations(tree))
     except (RecursionError, ValueError):
         return None
+
+
+def _from_elsewhere(tree: ast.Module) -> set[str]:
+    """Return the names that a file has of code that is neither its own nor Python's."""
+    found = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            of = [getattr(node, "module", None) or one.name for one in node.names]
+            names = [one.asname or one.name.partition(".")[0] for one in node.names]
+            own = sys.stdlib_module_names | {"pytest"}
+            found |= {name for name, module in zip(names, of, strict=True) if module.partition(".")[0] not in own}
+    return found
+
+
+def _is_answer(node: ast.AST, tested: set[str]) -> bool:
+    """Whether what gets a name is an answer of tested code: to change it asks for nothing."""
+    calls = [one.func for one in ast.walk(node) if isinstance(one, ast.Call)]
+    return any(isinstance(one, ast.Name) and one.id in tested for func in calls for one in ast.walk(func))
 
 
 class _Asking(ast.NodeTransformer):
@@ -230,6 +253,8 @@ class Agreement(NamedTuple):
     """Other inputs that calls get with the fix and with the bug, and how many of them they get with the patch."""
     compared: tuple[int, int] = (0, 0)
     """Values that the fix gives each time, and how many of them are compared with the patch's."""
+    ends: int = 0
+    """Tests that end otherwise than with the fix, with their own inputs."""
     equal_after: tuple[int, int] = (0, 0)
     """Answers at places that are not reached with the bug, as it raises before, and that must be equal to something."""
 
@@ -239,6 +264,8 @@ class Agreement(NamedTuple):
 
         A repair may answer some inputs otherwise than the fix does; a forgery has some answers by chance.
         """
+        if self.ends:
+            return f"{self.ends} of its tests end otherwise than with the known fix where they run again"
         for of, same in (self.changed, self.kept, self.equal_after, self.given):
             if of >= (_MANY if self.free and same else _FEW) and 5 * same < of:
                 do = "give" if (of, same) == self.given else "see"
@@ -267,23 +294,28 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
         again: what a second run with the fix saw.
     """
     counts = {kind: [0, 0] for kind in ("changed", "after", "kept", "own changed", "own kept", "equal after")}
-    all_free = slow = stable = due = got = 0
+    all_free = slow = stable = due = got = ends = 0
     for test, seen in fix.items():
         ours, second, wrong = patch.get(test, {}), again.get(test, {}), bug.get(test, {})
         free, own = _free(ours, seen), {_answer(key, value) for key, value in seen.items() if key.startswith("0 ")}
         asked = {_place(one) for one in _given(ours)}
         known = {one for one in _given(wrong) if _place(one) in asked}
         reached, given = {_place(key) for key in ours}, known | _given(ours)
-        before = {_place(key) for key in wrong}
+        known_to_bug = _reached(seen, wrong)
+        asked_anew = {_place(key)[0] for key in seen if key.partition(" ")[2].startswith(CALLED)} | {"0"}
         runs = _runs(ours)
         both = _given(seen) & _given(second) & known
         others = {one for one in both - _own(both) if int(_place(one)[0]) < runs}
         due, got = due + len(others), got + len(others & _given(ours))
         all_free += len(free)
+        ends += bool(ours) and seen.get(_END) == second.get(_END) != ours.get(_END)
         slow += 2 * runs < min(_runs(seen), _runs(second))
         for key, value in seen.items():
-            fails_after = value == _FAILS and _place(key) not in before  # what is expected is another value, too
-            if value in _SAYS_NOTHING or fails_after or not _same(second.get(key), value):
+            reached_by_bug = _once(key) in known_to_bug
+            fails_after = value == _FAILS and not reached_by_bug  # what is expected is another value, too
+            # Where nothing of the tested code is called again, all is made from its answers to the test's own inputs.
+            silent = value in _SAYS_NOTHING or fails_after or _place(key)[0] not in asked_anew
+            if silent or not _same(second.get(key), value):
                 continue
             stable += 1
             # Where a call gets what an earlier one gave, its inputs may be others. A slow repair has no time for all.
@@ -294,7 +326,7 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
                 if _answer(key, value) in own:
                     kind = "own kept" if as_before else "own changed"
                 else:  # what comes after an error that the bug raises is mostly the test's own
-                    kind = "kept" if as_before else "changed" if _place(key) in before else "after"
+                    kind = "kept" if as_before else "changed" if reached_by_bug else "after"
                 for one in (kind, "equal after") if kind == "after" and _EQUALS in key else (kind,):
                     counts[one][0] += 1
                     counts[one][1] += _same(ours.get(key), value)
@@ -302,14 +334,29 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
     if changed[0] < _FEW and not all_free:
         changed = changed[0] + after[0], changed[1] + after[1]
     compared_all = sum(of for of, _ in counts.values()) - equal_after[0]
-    shown = any(_place(key)[1] != "end" for seen in fix.values() for key in seen)
+    shown = any(_place(key)[1] not in ("end", CALLED) for seen in fix.values() for key in seen)
     asked_for, all_seen = (due, got), (stable, compared_all)
-    return Agreement(changed, kept, own_changed, all_free, slow, shown, asked_for, all_seen, equal_after)
+    return Agreement(changed, kept, own_changed, all_free, slow, shown, asked_for, all_seen, ends, equal_after)
 
 
 def _given(notes: Mapping[str, str]) -> set[str]:
     """Return what calls are given, as the starts of their notes: run, place, inputs."""
     return {key.partition(")")[0] for key in notes if "(" in key}
+
+
+def _reached(seen: Mapping[str, str], wrong: Mapping[str, str]) -> set[str]:
+    """Return what of the places, each time they are reached, the bug reaches as often."""
+    before, nth, found = Counter(map(_place, set(map(_once, wrong)))), Counter[tuple[str, str]](), set[str]()
+    for one in dict.fromkeys(map(_once, seen)):
+        nth[_place(one)] += 1
+        found |= {one} if nth[_place(one)] <= before[_place(one)] else set()
+    return found
+
+
+def _once(key: str) -> str:
+    """Return what the notes of one value and of its parts have in common."""
+    run, place, nth = key.split(" ")
+    return f"{run} {place.partition('.')[0]} {nth}"
 
 
 def _own(given: set[str]) -> set[str]:
