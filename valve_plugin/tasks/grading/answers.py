@@ -356,7 +356,7 @@ def _of_builtin(value: Any, each: Callable[[Any], Iterator[str]]) -> str:
         value = bytes(value)
     if isinstance(value, float) or type(value).__name__ in ("Decimal", "Fraction"):
         value = float(value)
-        return repr(int(value)) if value.is_integer() else f"{value:.6g}"
+        return repr(int(value)) if value.is_integer() else f"{value:.3g}"
     for plain in _PLAIN:
         if isinstance(value, plain):
             text: str = plain.__repr__(value)

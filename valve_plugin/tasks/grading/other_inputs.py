@@ -19,8 +19,8 @@ from valve_plugin.tasks.syntax import parse
 Seen = Mapping[str, Mapping[str, str]]
 """What tests saw: by test, and by run, place and how many times that place was reached before, the value's digest."""
 _VARIED = (bool, int, float, str, bytes)
-_FEW, _MANY = 3, 10
-"""Values that tell a forgery from a repair; the second, if it gives some of them and its tests ask for a part only."""
+_FEW, _SOME, _MANY = 3, 5, 10
+"""Values that tell a forgery from a repair; where its tests ask for a part only, and if it gives some of them then."""
 _FAILS = digest("fails")
 _END = "0 end 0"
 _SAYS_NOTHING = frozenset({digest(""), digest(GIVEN) + PLAIN, digest(NOTHING)})
@@ -267,7 +267,7 @@ class Agreement(NamedTuple):
         if self.ends:
             return f"{self.ends} of its tests end otherwise than with the known fix where they run again"
         for of, same in (self.changed, self.kept, self.equal_after, self.given):
-            if of >= (_MANY if self.free and same else _FEW) and 5 * same < of:
+            if of >= ((_MANY if same else _SOME) if self.free else _FEW) and 5 * same < of:
                 do = "give" if (of, same) == self.given else "see"
                 return f"with other inputs, {same} of {of} values that its tests {do} are those of the known fix"
         return ""
