@@ -138,7 +138,7 @@ def test_a_shared_log_keeps_the_lines_of_all_processes(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("umask", [0, 0o022, 0o077, 0o777])
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077, 0o277, 0o777])
 def test_what_is_private_is_so_from_the_first_moment(tmp_path: Path, umask: int) -> None:
     there = tmp_path / "there"
     (there / "old").mkdir(parents=True)
@@ -156,5 +156,5 @@ def test_what_is_private_is_so_from_the_first_moment(tmp_path: Path, umask: int)
     for folder in (there / "old", there / "new" / "below"):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in folder.iterdir()} == {0}
-    assert not stat.S_IMODE((there / "new").stat().st_mode) & 0o077
+    assert stat.S_IMODE((there / "new").stat().st_mode) == 0o700
     assert stat.S_IMODE(there.stat().st_mode) == 0o755, "a folder that a person made keeps its rights"

@@ -183,6 +183,7 @@ SPELLINGS: dict[str, list[tuple[str, str]]] = {
         ("docker run -e POSTGRES_PASSWORD={} postgres", SHORT),
         ("curl -sSLku joe:{} https://x", SHORT),
         ("curl --user=joe:{} https://x", WORD),
+        ('run(["curl", "-u", "joe:{}", url])', SHORT),
         ("curl -X POST \\\n  -u joe:{} \\\n  https://x", SHORT),
         *((f"wget --{option}={{}} https://x", WORD) for option in ("password", "http-passwd", "ftp-password")),
         ("gpg --batch --passphrase {} -d f", WORD),

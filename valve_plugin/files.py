@@ -181,6 +181,8 @@ def make_dir(path: Path, mode: int = 0o777) -> None:
     with bank_errors(path, "create"):
         for directory in reversed(missing):
             directory.mkdir(mode, exist_ok=True)
+            if (given := stat.S_IMODE(directory.stat().st_mode)) & 0o700 != 0o700:
+                directory.chmod(given | 0o700)  # the umask closes it to its owner, too
         path.mkdir(mode, exist_ok=True)  # raises where something else is there
         for directory in missing:
             sync_dir(directory.parent)

@@ -123,6 +123,7 @@ def test_a_defect_ends_one_attempt_and_can_be_found(taskset: TaskSet, monkeypatc
     assert made.outcome == "errored"
     assert made.reason.startswith("MemoryError: [redacted:MY_SERVICE_TOKEN] (a defect; its traceback is in defects.log")
     log = (bank_data_dir() / "defects.log").read_text()
+    assert (bank_data_dir() / "defects.log").stat().st_mode & 0o077 == 0
     assert "in out_of_memory" in log
     assert "planted" not in log.replace('MemoryError("planted-value-5566778899")', "")
 

@@ -92,6 +92,7 @@ MISCHIEF: dict[str, str] = {
     "files closed": "find . -exec chmod 000 {} + 2>/dev/null",
     "no write permission": "chmod -R a-w . ~ /tmp",
     "attributes": "chattr -R +i . ; chattr -R +a . ; chattr -R +A . ; true",
+    "links that are no text": "ln -s $(printf '\\377') k; ln -sf $(printf 'caf\\351') $(git ls-files | head -1)",
     "no .git": "rm -rf .git",
     ".git is a file": "rm -rf .git && echo gitdir: /dev/zero > .git",
     ".git is a pipe": "rm -rf .git && mkfifo .git",

@@ -56,6 +56,11 @@ def test_only_sockets_of_programs_are_open(sandbox: Sandbox, place: Workspace) -
     found = call(sandbox, place, calls)
     assert {int(name) for name, error in found.items() if not error} == opened
     assert set(found.values()) == {0, errno.EAFNOSUPPORT}
+    pair = _number("socketpair")
+    pairs = [(str(family), pair, family, 1, 0, 0) for family in (*range(50), 1 << 32 | 40)]
+    given = call(sandbox, place, pairs)
+    assert given.pop("1") == errno.EFAULT, "UNIX: the kernel looks for where to write them"
+    assert set(given.values()) == {errno.EOPNOTSUPP}
 
 
 def test_no_namespace_can_be_made(sandbox: Sandbox, place: Workspace) -> None:

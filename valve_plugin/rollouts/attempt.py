@@ -126,7 +126,9 @@ def log_defect(error: Exception, activity: str, redact: Callable[[str], str]) ->
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     with suppress(OSError):
         path = data_dir() / _DEFECTS
-        full = path.exists() and path.stat().st_size > _MAX_DEFECTS_BYTES
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+        full = path.stat().st_size > _MAX_DEFECTS_BYTES
         with path.open("w" if full else "a", encoding="utf-8", errors="replace") as file:
             file.write(redact(f"{when} {activity}\n{lines}\n"))
     message = one_line(redact(f"{type(error).__name__}: {error}"))[:200]

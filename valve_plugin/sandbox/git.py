@@ -262,7 +262,7 @@ def diff_trees(
     A text file that is not UTF-8 is written in git's binary format.
 
     Raises:
-        TaskError: it is larger than `max_bytes`.
+        TaskError: it is larger than `max_bytes`, or the target of a link is not UTF-8.
     """
     options = ["-p", "-r", "--binary", "--full-index", "--no-renames", "--no-color", *NO_PROGRAMS]
     command = ["diff-tree", *options, old, new, "--", *paths]
@@ -277,7 +277,10 @@ def diff_trees(
         patch = b"".join(text if _is_utf8(text) else whole for text, whole in both)
     if len(patch) > max_bytes:
         raise TaskError(f"the patch has {len(patch):,} bytes, expected at most {max_bytes:,}")
-    return patch.decode("utf-8")
+    try:
+        return patch.decode("utf-8")
+    except UnicodeDecodeError as e:  # git writes links as text always
+        raise TaskError(f"the patch cannot be written: the target of a link is not UTF-8 text ({e})") from e
 
 
 def _is_utf8(data: bytes) -> bool:

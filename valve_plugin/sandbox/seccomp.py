@@ -38,6 +38,7 @@ CLOSED: dict[int, tuple[str, ...]] = {
     # can read, and falls back to clone.
     errno.ENOSYS: (
         *("clone3", "keyctl", "add_key", "request_key", "io_uring_setup", "io_uring_enter", "io_uring_register"),
+        "io_setup",  # the whole machine has few of these
         # A rule of Landlock keeps a file on the disk that has neither a name nor a descriptor.
         *("landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"),
     ),
@@ -87,6 +88,7 @@ def rules() -> list[Rule]:
     other = [Comparison(0, _EQUAL, family) for family in range(NETLINK) if family not in SOCKETS]
     other.append(Comparison(0, "SCMP_CMP_GE", NETLINK + 1))
     found += [Rule(errno.EAFNOSUPPORT, "socket", (one,)) for one in other]
+    found.append(Rule(errno.EOPNOTSUPP, "socketpair", (Comparison(0, "SCMP_CMP_NE", SOCKETS[0]),)))
     netlink = Comparison(0, _EQUAL, NETLINK), Comparison(2, "SCMP_CMP_NE", 0)
     found.append(Rule(errno.EAFNOSUPPORT, "socket", netlink))
     found.append(Rule(errno.EOPNOTSUPP, "fallocate", (Comparison(1, _MASKED, PUNCH_HOLE, 0),)))
