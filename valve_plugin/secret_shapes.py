@@ -469,7 +469,7 @@ def _before(match: re.Match[str]) -> str:
 
 def _of_web_command(value: str, match: re.Match[str]) -> bool:
     before = _before(match)
-    option = match[0].lstrip().startswith("-") or bool(re.search(r"(?:^|[\s\"'])-[a-z#]{0,12}\Z", before))
+    option = match[0].lstrip("'\" ").startswith("-") or bool(re.search(r"(?:^|[\s\"'])-[a-z#]{0,12}\Z", before))
     return option and _is_given(value) and bool(re.search(r"curl|http|wget", before))
 
 

@@ -48,7 +48,7 @@ _NAMES = {name for kind in _INSIDE for name in dir(kind)} - _ORDINARY | _words("
     pytest_generate_tests pytest_runtest_call pytest_runtest_makereport pytest_pyfunc_call setup_module teardown_module
     setup_function teardown_function setUpModule tearDownModule""")
 """Names that reach the inside of the interpreter, run text as code, or are what a test framework looks for."""
-_BUILTINS = _words("exec eval compile globals locals breakpoint")
+_BUILTINS = _words("exec eval compile globals locals")
 _MODULES = _words("""
     runpy zipimport codeop gc ctypes _ctypes cffi mmap marshal builtins signal _thread bdb pdb trace profile cProfile
     dis hypothesis
