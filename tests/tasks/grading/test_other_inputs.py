@@ -329,6 +329,67 @@ def test_other_answers_after_an_error_of_the_bug_are_told() -> None:
     assert not agreement(fix, fix, fix, bug).look
 
 
+@given(st.dictionaries(st.text(max_size=9).map("0 {} 0".format), st.sampled_from(["a", "a~", ""]), max_size=5))
+def test_any_report_of_a_patch_is_taken(notes: dict[str, str]) -> None:
+    body = "assert twice(21) == 42"
+    fix, bug = seen(body, FIX), seen(body, BUG)
+    notes |= {"0 1=x 0": "a~", "0 = 0": "a~", "0 end 0": fix["test_0"]["0 end 0"]}
+    assert agreement({"test_0": notes}, fix, fix, bug).changed[1] == 0
+
+
+RAISED_IN_A_LOOP = """
+for x, y in [(1, 2), (2, 4), (3, 6), (4, 8)]:
+    name = str(x).rjust(4)
+    label = name.strip().upper().center(9)
+    got = twice(x)
+    assert got == y, label
+"""
+
+
+def test_what_a_loop_does_by_itself_is_no_evidence() -> None:
+    fix, bug, known = (
+        seen(RAISED_IN_A_LOOP, f"def twice(x): return {does}\n")
+        for does in ("x * 2", "x * two", "{1: 2, 2: 4, 3: 6, 4: 8}.get(x, 0)")
+    )
+    found = agreement(known, fix, fix, bug)
+    assert found.equal_after[0] >= 10
+    assert 2 * found.equal_after[1] < found.equal_after[0]
+    assert found.changed[1] < found.changed[0] / 2
+    assert found.look
+
+
+ANSWERED_BEFORE = {
+    "a name": "MADE = table(['ab', 'c'])\ndef test_x():\n    assert MADE['ab'] == 2\n    assert MADE['c'] == 1\n",
+    "a name for a part": "MADE: list = [*table(['ab', 'c']).items()]\ndef test_x():\n    assert MADE[0] == ('ab', 2)\n",
+    "kept by a helper": "import functools\n@functools.cache\ndef made():\n    return table(['ab', 'c'])\n"
+    "def test_x():\n    assert made()['ab'] == 2\n    assert made()['c'] == 1\n",
+}
+
+
+@pytest.mark.parametrize("source", ANSWERED_BEFORE.values(), ids=ANSWERED_BEFORE)
+def test_answers_from_before_the_test_are_no_answers_to_other_inputs(source: str) -> None:
+    def shown(code: str) -> Seen:
+        kept = Kept()
+        made = f"{code}\nclass Some: pass\n{asking(source.encode())}"
+        ends(made, Answers(kept, VARIANTS))  # type: ignore[arg-type]
+        return testrun._answers([Message(**{**one, "answers": tuple(one["answers"])}) for one in kept.records])
+
+    fix, bug, known = (
+        shown(f"def table(words): return {does}\n")
+        for does in ("{one: len(one) for one in words}", "dict.fromkeys(words, 9)", "{'ab': 2, 'c': 1}")
+    )
+    assert agreement(known, fix, fix, bug).look
+    assert agreement(fix, fix, fix, bug).changed[0] == 0
+
+
+def test_a_test_that_ends_otherwise_shows_a_forgery() -> None:
+    body = "assert twice(21) == 42"
+    fix, bug = seen(body, FIX), seen(body, BUG)
+    assert agreement(bug, fix, fix, bug).ends == 1
+    assert agreement(bug, fix, fix, bug).forged
+    assert agreement({}, fix, fix, bug).ends == 0, "it has not run: it may be slow"
+
+
 def renumbered(key: str, name: Any) -> tuple[str, str]:
     run, _, rest = key.partition(" ")
     return name(run), rest

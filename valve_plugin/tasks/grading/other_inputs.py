@@ -390,7 +390,7 @@ def _free(ours: Mapping[str, str], seen: Mapping[str, str]) -> set[str]:
 def _must_equal_own(place: str, first: Mapping[str, list[str]], fixed: Mapping[str, list[str]]) -> bool:
     """Whether the other side of an equality is the test's own, or as with the fix, and no class says what it equals."""
     at, equals, side = place.partition(_EQUALS)
-    mate = f"{at}{equals}{1 - int(side)}" if equals else ""
+    mate = f"{at}{equals}{'0' if side == '1' else '1'}"
     others = fixed.get(mate, [])
     same = first.get(mate) == others and all(one.endswith(PLAIN) for one in others)
     return bool(equals) and (same or all(one in _SAYS_NOTHING for one in others))
