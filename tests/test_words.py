@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
+from valve_plugin.records import Item
 from valve_plugin.words import hidden_characters, hiding_places, visible
 
 FLAG = "\U0001f3f4\U000e0067\U000e0062\U000e007f"
@@ -89,6 +91,21 @@ def test_a_shown_text_hides_nothing_more_and_stays_so(text: str) -> None:
         ("<div>\n```\n<!-- in HTML, no fence is code -->\n```\n", "an HTML comment"),
         ("\\`<!-- no code either --> \\`", "an HTML comment"),
         ("``` `<!--` ```\n<!-- x -->", "an HTML comment"),
+        ("- ```\n  x\n  ```\n  <!-- x -->", "an HTML comment"),
+        ("- ```\n  x\n  ```\n  <details>x</details>", "HTML that folds or drops text"),
+        ("- ```\n  x\n  ```\n  ![x](http://e/x)", "an image"),
+        ("1. > ~~~\n   > x\n   > ~~~\n   > <!-- x -->", "an HTML comment"),
+        ("- ```\n  x\n<!-- a list ends its fence -->", "an HTML comment"),
+        ("> ```\n> x\n<!-- a quote, too -->", "an HTML comment"),
+        ("`a\nb` <!-- x --> `c`", "an HTML comment"),
+        ("\\\\` a ` <!-- x --> `", "an HTML comment"),
+        ("<http://a`b> <!-- x --> `c`", "an HTML comment"),
+        ("[a](<b`c>) <!-- x --> `d`", "an HTML comment"),
+        ("| `a | b` <!-- x --> `c` |\n|--|--|", "an HTML comment"),
+        ("> " * 30 + "<!-- x -->", "an HTML comment"),
+        ("Read this. [](http://a.example/more)", "a link without words"),
+        ("$\\phantom{more}$", "words that a drawing or a formula leaves out"),
+        ("- ```mermaid\n  graph TD\n    %% more\n  ```", "words that a drawing or a formula leaves out"),
         ("<details>\nmore\n</details>", "HTML that folds or drops text"),
         ('<a title="more">x</a>', "HTML that folds or drops text"),
         ("<span style=display:none>x</span>", "HTML that folds or drops text"),
@@ -104,6 +121,8 @@ def test_a_shown_text_hides_nothing_more_and_stays_so(text: str) -> None:
         ("![more](x.png)", "an image"),
         ("![more [and] more](x.png)", "an image"),
         ('[a](http://b(c) "more")', "a title of a link"),
+        ('> [a](b\n> "more")', "a title of a link"),
+        ("~~~ a`b more\nx\n~~~", "words after a fence"),
         ("> [//]: # (more)", "a definition of a link"),
         ("1. x\n\n       [more\nand more]: # (more)", "a definition of a link"),
         ("> ```python more words\n> x = 1", "words after a fence"),
@@ -123,8 +142,30 @@ def test_what_a_page_does_not_show_is_named(text: str, found: str) -> None:
         "Write `<!-- x -->`, ``a ` <details>`` and <module>::<test name>, Dict[str, List<int>], a < b, [1].",
         "[docs](https://a.example/b) (read them), <b>not</b> hidden, <path/to/file>: 1, x <n and y.hidden > 2; - [x]",
         '```html\n<!-- c -->\n<div class="a">\n[x]: y\n![a](b)\n```\nSee [docs](https://example.org/a).',
+        "- ```html\n  <!-- c -->\n  ```\n\n> ~~~\n> ![a](b)\n> ~~~\n\n1. `<!--\n   -->`, **[x]**: y",
+        "```mermaid\ngraph TD\n  a --> b\n```\n\n```tex\n\\phantom{x} %% y\n```\n<https://a.example/"
+        + "long/" * 20
+        + ">",
         "Before:\n\n\n    if x:\n" + " " * 60 + "return\n",
     ],
 )
 def test_what_a_page_shows_is_fine(text: str) -> None:
     assert hiding_places(text) == []
+
+
+marks = st.sampled_from(["- ```\n", "  ```\n", "```\n", "> ~~~\n", "> ", "  ", "`", "a", "\n", "\\", "|-|\n"])
+html_free = st.lists(marks, max_size=8).map("".join)
+
+
+@given(html_free, html_free)
+@example("- ```\n  x\n  ```\n  ", "")
+@example("`a\nb` ", "`c`")
+def test_a_comment_is_named_wherever_a_page_drops_it(before: str, after: str) -> None:
+    text = f"{before}<!-- x -->{after}"
+    if "<!-- x -->" in MarkdownIt("commonmark").render(text):  # code would show it escaped
+        assert "an HTML comment" in hiding_places(text)
+
+
+def test_a_fence_in_one_field_of_a_note_does_not_make_the_next_one_code() -> None:
+    note = Item(kind="skill", name="a", text="x\n```", markdown="<!-- y -->")
+    assert note.hidden == ["an HTML comment"]

@@ -97,7 +97,8 @@ class Item(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def hidden(self) -> list[str]:
         """What hides the item's words, such as `U+202E` or `an HTML comment`; an item that has some is not injected."""
-        return hiding_places("\n".join((self.name, self.text, self.scope_hint, self.markdown)))
+        texts = (self.name, self.text, self.scope_hint, self.markdown)
+        return list(dict.fromkeys(place for text in texts for place in hiding_places(text)))
 
 
 class Bank(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):

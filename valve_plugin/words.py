@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
 import time
 import unicodedata
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 
 def plural(number: int, one: str, many: str = "") -> str:
@@ -56,12 +62,12 @@ _BLANK = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\U00016fe4\U0001d159"
 """Letters, marks and symbols that look like nothing; every other character of their categories shows something."""
 _MOST_MARKS = 4
 """Marks on one letter: some scripts stack three."""
-_MARKDOWN_CODE = re.compile(
-    r"^ {0,3}(`{3,}|~{3,})[ ]?[\w+#.-]{0,20}[ ]*\n.*?(?:^ {0,3}\1[`~]*[ ]*$|\Z)"
-    r"|(?<![`\\])(`+)(?!`)[^\n]*?(?<!`)\2(?!`)",
-    re.MULTILINE | re.DOTALL,
-)
-_HTML_LINE = re.compile(r"^ {0,3}<[A-Za-z/!?]", re.MULTILINE)
+_MARKED = re.compile(r"[<\[]|`{3}|~{3}|\\[hv]?phantom")
+_LANGUAGE = re.compile(r"[ ]?[\w+#.-]{0,20}[ ]*")
+_DRAWN = ("mermaid", "math")
+"""Languages of fences that a page draws, so that their text is no code."""
+_DEEPEST = 16
+"""Blocks in each other (a list counts twice); from 20 on, the parser leaves text out."""
 _NOT_SHOWN = {
     "an HTML comment": r"<!--|<![A-Z\[]|<\?[a-z=]",
     # an element whose text is not shown as such, a tag with attributes, and what is too long for a placeholder
@@ -70,20 +76,64 @@ _NOT_SHOWN = {
     r"|textarea|progress|meter|rp)\b[^<>]*>|<[A-Za-z][\w:-]{0,40}[\s/][^>]{0,300}=|<[A-Za-z][^<>]{60,}>"
     r"|<[A-Za-z][^>]{0,300}[\s/](?:hidden|popover)[\s/>]",
     "an image": r"!\[",
+    "a link without words": r"(?<!!)\[\s*\]\(",
     "a title of a link": r"\]\((?:<|(?:[^()\s\\]|\\.|\([^()\s]{0,100}\)){0,500}\s+[\"'(])",
     "a definition of a link": r"^[ \t>*+\-\d.)]*\[(?:[^\]\\]|\\.){1,999}\]:",
     "words after a fence": r"^[ \t>*+\-\d.)]*(?:`{3,}|~{3,})[ \t]*[^\s`]+[ \t]+\S",
+    "words that a drawing or a formula leaves out": r"\\[hv]?phantom\b|^mermaid: [ \t]*%%",
 }
 _LONG_GAPS = {"many blank lines": r"\n(?:[^\S\n]*\n){7}", "many spaces": r"[^\S\n]{80}|\t{10}"}
 
 
 def hiding_places(text: str) -> list[str]:
     """Return what keeps a person from reading a text: hidden characters, and what a page of Markdown does not show."""
-    prose = _MARKDOWN_CODE.sub("`", text)
-    prose = text if _HTML_LINE.search(prose) else prose  # there, fences are no code
+    prose = _without_code(text) if _MARKED.search(text) else text
     found = [name for name, pattern in _LONG_GAPS.items() if re.search(pattern, text)]
     found += [name for name, pattern in _NOT_SHOWN.items() if re.search(pattern, prose, re.MULTILINE | re.IGNORECASE)]
     return hidden_characters(text) + found
+
+
+def _without_code(text: str) -> str:
+    """Return the parts of a text that a page of Markdown, with or without tables, does not show as code.
+
+    What is not sure to be code stays in. Links and definitions stand as the patterns of `_NOT_SHOWN` expect them.
+    """
+    parts = []
+    for parser in _parsers():
+        env: dict[str, Any] = {}
+        tokens = parser.parse(text, env)
+        if any(token.level > _DEEPEST for token in tokens):
+            return text
+        parts += [f"[{label}]:" for label in env.get("references", ())]
+        parts += map(_prose, tokens)
+    return "\n\n".join(filter(None, parts))
+
+
+@functools.cache
+def _parsers() -> list[MarkdownIt]:
+    from markdown_it import MarkdownIt
+
+    # Without text_join, what was escaped stays apart from other text.
+    return [
+        MarkdownIt("commonmark").disable("text_join"),
+        MarkdownIt("commonmark").disable("text_join").enable("table"),
+    ]
+
+
+def _prose(token: Token) -> str:
+    """Return a token's text as written; for code, as little as nothing."""
+    if token.type == "fence":
+        language, is_plain = token.info.strip().lower(), _LANGUAGE.fullmatch(token.info)
+        drawn = re.sub("^", f"{language}: ", token.content, flags=re.MULTILINE) if language in _DRAWN else ""
+        return drawn if is_plain else f"{token.markup}{token.info.replace('`', '-')}\n{token.content}"
+    if token.children is not None and token.type == "inline":
+        return "".join(map(_prose, token.children))
+    if token.type == "link_open":
+        return "" if token.info == "auto" else '](x "t") [' if token.attrGet("title") else "["
+    if token.type == "link_close":
+        return "" if token.info == "auto" else "]()"
+    written = {"code_inline": "`", "softbreak": "\n", "hardbreak": "\n", "image": "![", "text_special": token.markup}
+    return written.get(token.type, token.content or token.markup)
 
 
 def hidden_characters(text: str) -> list[str]:

@@ -15,7 +15,10 @@ _GUIDE = "Use those whose first sentence matches what you see, and check each ag
 _GUIDE_OWN = "Use those that apply to what you see, and check each against the code before you act on it."
 _HEADINGS = {"principle": "Learned principles: how to reason", "skill": "Learned skills: what to do"}
 _OWN_HEADING = "Notes that people wrote for this repository"
-_LOOKALIKE = re.compile(r"\s*(-{3,}) ").match
+_LOOKALIKE = re.compile(r"(?:(?![-|])[\W\d_]|-(?!--))*(-{3,})[\s\w]").match
+_LONG_RULE = (
+    " Lines that begin with {} dashes come between them; a line with fewer dashes is part of what it stands in."
+)
 _CLOSING = (
     "Use a note where it fits the task at hand. Where a note and the repository's own code, tests or output "
     "disagree, the repository is right: follow what you see there."
@@ -30,15 +33,16 @@ def render(items: Sequence[Item], *, guided: bool = False) -> str:
             those that no attempt taught; the paper's block has only the closing.
 
     Every item starts with a line `--- kind: name ---` and the last one ends at `--- end ---`. The run of
-    dashes is longer than any that starts such a line in a body (as with Markdown fences), so no body can pass
-    for two items or for the end. Bodies are inserted byte for byte.
+    dashes is longer than any that starts such a line in a body (as with Markdown fences), also behind the marks of
+    a list, a quote or bold type, so no body can pass for two items or for the end; the opening says so then.
+    Bodies are inserted byte for byte.
     """
     if not items:
         return ""
-    rule = "-" * _rule_length(item.markdown for item in items)
+    rule, said = _rule(item.markdown for item in items)
     tested = _JUDGED if all(item.judged is not False for item in items) else _NOT_ALL_JUDGED
     own = [item for item in items if guided and is_own(item)]
-    parts = [f"{_OPENING} {tested} {_GUIDE_OWN if own else _GUIDE}" if guided else _OPENING]
+    parts = [(f"{_OPENING} {tested} {_GUIDE_OWN if own else _GUIDE}" if guided else _OPENING) + said]
     for kind, heading in _HEADINGS.items():
         chosen = [item for item in items if item.kind == kind and item not in own]
         if chosen:
@@ -71,14 +75,16 @@ def render_texts(texts: Sequence[tuple[str, str]]) -> str:
     """
     if not texts:
         return ""
-    rule = "-" * _rule_length(text for _, text in texts)
+    rule, said = _rule(text for _, text in texts)
     parts = [f"{rule} {name} {rule}\n{text}" for name, text in texts]
-    return "\n\n".join(["Instructions for work in this repository.", *parts, f"{rule} end {rule}\n"])
+    return "\n\n".join([f"Instructions for work in this repository.{said}", *parts, f"{rule} end {rule}\n"])
 
 
-def _rule_length(bodies: Iterable[str]) -> int:
+def _rule(bodies: Iterable[str]) -> tuple[str, str]:
+    """Return the dashes of every header, and what the opening says of them: nothing where they are three, as usual."""
     lines = (line for body in bodies if "---" in body for line in body.splitlines())
-    return max([3, *(1 + len(found[1]) for found in map(_LOOKALIKE, lines) if found)])
+    length = max([3, *(1 + len(found[1]) for found in map(_LOOKALIKE, lines) if found)])
+    return "-" * length, _LONG_RULE.format(length) if length > 3 else ""
 
 
 def fitting(
