@@ -93,6 +93,7 @@ def hiding_places(text: str) -> list[str]:
     return hidden_characters(text) + found
 
 
+@functools.lru_cache(maxsize=4096)  # a bank's items are asked more than once
 def _without_code(text: str) -> str:
     """Return the parts of a text that a page of Markdown, with or without tables, does not show as code.
 
