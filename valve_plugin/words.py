@@ -62,7 +62,9 @@ _BLANK = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\U00016fe4\U0001d159"
 """Letters, marks and symbols that look like nothing; every other character of their categories shows something."""
 _MOST_MARKS = 4
 """Marks on one letter: some scripts stack three."""
-_MARKED = re.compile(r"[<\[]|`{3}|~{3}|\\[hv]?phantom")
+_MARKED = re.compile(r"<|!\[|\][(:]|``|~{3}|\\[hv]?phantom")
+"""Without any of these, nothing of Markdown hides a word."""
+_CODE_ALONE = re.compile(r"`[^`\n]+`")
 _LANGUAGE = re.compile(r"[ ]?[\w+#.-]{0,20}[ ]*")
 _DRAWN = ("mermaid", "math")
 """Languages of fences that a page draws, so that their text is no code."""
@@ -87,7 +89,9 @@ _LONG_GAPS = {"many blank lines": r"\n(?:[^\S\n]*\n){7}", "many spaces": r"[^\S\
 
 def hiding_places(text: str) -> list[str]:
     """Return what keeps a person from reading a text: hidden characters, and what a page of Markdown does not show."""
-    prose = _without_code(text) if _MARKED.search(text) else text
+    paired = "\\" not in text and all(line.count("`") % 2 == 0 for line in text.split("\n"))
+    rest = _CODE_ALONE.sub("`", text) if paired and "``" not in text else text
+    prose = _without_code(text) if _MARKED.search(rest) else rest
     found = [name for name, pattern in _LONG_GAPS.items() if re.search(pattern, text)]
     found += [name for name, pattern in _NOT_SHOWN.items() if re.search(pattern, prose, re.MULTILINE | re.IGNORECASE)]
     return hidden_characters(text) + found

@@ -217,7 +217,8 @@ def test_a_folder_of_skills_by_real_agents(calc, texts):
     ((_, told),) = systems.items()
     assert told.startswith(bare.rstrip())
     assert told[len(bare.rstrip()) :].strip() == (
-        "Instructions for work in this repository.\n\n"
+        "Instructions for work in this repository. Lines that begin with 4 dashes come between them; a line with fewer "
+        "dashes is part of what it stands in.\n\n"
         + "\n\n".join(f"---- {name}/SKILL.md ----\n{SKILL.format(name)}" for name in ("clamp", "swap"))
         + "\n\n---- end ----"
     )
