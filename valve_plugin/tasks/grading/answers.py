@@ -25,7 +25,7 @@ VARIANTS = 24
 _ALL, _THIRD = 4, 8
 """The last run of those that change every value, and of those that change a third of them."""
 _LONGEST = (2.0, 10.0)
-"""CPU seconds after which a test gets no more than the first of them, and all tests none; or five times the seconds."""
+"""CPU seconds (or a fifth of the seconds that pass) after which a test gets only `_ALL` runs, all tests none."""
 _LATE = (2.0, 2.0)
 """CPU seconds, and seconds, after which a run with other inputs is ended."""
 _TOO_OFTEN = 3
@@ -53,9 +53,9 @@ Python's own, as int and list, compare as they always do; code makes none that i
 GIVEN = "given"
 """The note of a side of a comparison that the test itself gave."""
 CALLED = "called"
-"""The place of a note that other code than Python's own is called in a run."""
+"""The place of a note which says that a run calls other code than Python's own."""
 NOTHING = "nothing"
-"""The note of an object that shows nothing of what it holds."""
+"""The note of an object that shows nothing but its parts, which have notes of their own."""
 PLAIN = "~"
 """Ends the notes of values of Python's own classes."""
 _PURE = ("builtins", "math", "json", "re", "operator", "itertools", "textwrap", "string", "datetime", "decimal")

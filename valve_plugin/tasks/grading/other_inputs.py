@@ -20,11 +20,11 @@ Seen = Mapping[str, Mapping[str, str]]
 """What tests saw: by test, and by run, place and how many times that place was reached before, the value's digest."""
 _VARIED = (bool, int, float, str, bytes)
 _FEW, _SOME, _MANY = 3, 5, 10
-"""Values that tell a forgery from a repair; where its tests ask for a part only, and if it gives some of them then."""
+"""Values that it takes to refuse a patch; where its tests ask for a part only; there, where it gives some of them."""
 _FAILS = digest("fails")
 _END = "0 end 0"
 _SAYS_NOTHING = frozenset({digest(""), digest(GIVEN) + PLAIN, digest(NOTHING)})
-"""That a test ends without an error, what it gave itself, and an object that shows nothing."""
+"""Notes that are no evidence: a good end, a call of Python's own, what the test gave, an object by itself."""
 _EXPECTS = frozenset({"raises", "warns", "assertRaises", "assertWarns"})
 """Calls that say which error or warning a test expects."""
 _NOT_SEEN = _EXPECTS | {"super", "eval", "exec", "locals", "globals", "vars", "dir"}
@@ -266,9 +266,9 @@ class Agreement(NamedTuple):
         """
         if self.ends:
             return f"{self.ends} of its tests end otherwise than with the known fix where they run again"
-        for of, same in (self.changed, self.kept, self.equal_after, self.given):
+        counted = (self.changed, self.kept, self.equal_after, self.given)
+        for (of, same), do in zip(counted, ("see", "see", "see", "give"), strict=True):
             if of >= ((_MANY if same else _SOME) if self.free else _FEW) and 5 * same < of:
-                do = "give" if (of, same) == self.given else "see"
                 return f"with other inputs, {same} of {of} values that its tests {do} are those of the known fix"
         return ""
 
