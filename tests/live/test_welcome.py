@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,14 @@ def test_a_server_names_it_and_never_asks(clone: BankStore, monkeypatch: pytest.
     asked = answer(monkeypatch, "n\n")
     assert notes(clone.dir, "The callers break after changing a signature").items
     assert asked.getvalue() == ""
+
+
+def test_a_prompt_hook_names_it_and_never_asks(clone: BankStore) -> None:
+    event = json.dumps({"cwd": str(clone.dir.parent), "prompt": "The callers break after changing a signature"})
+    run = [sys.executable, "-m", "valve_plugin", "context", "--hook"]
+    done = subprocess.run(run, input=event, capture_output=True, text=True, check=True, timeout=60)
+    assert "Read every caller with" in done.stdout
+    assert done.stderr.startswith(f"valve: {clone.dir} came with this repository: 2 notes")
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, text: str) -> Terminal:

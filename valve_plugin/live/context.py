@@ -127,7 +127,7 @@ def _remember(note: Path, state: str) -> None:
 def main() -> None:
     """Print the notes for the event on stdin, or nothing.
 
-    Nothing is written to stderr, and no error ends the prompt: it is the person's, not ours.
+    Only a clone's bank is named on stderr, and no error ends the prompt: it is the person's, not ours.
     """
     try:
         sys.stdout.buffer.write(answer(sys.stdin.buffer.read(MAX_BYTES + 1)).encode("utf-8", "replace"))
@@ -141,9 +141,14 @@ def answer(raw: bytes, bank: str = "") -> str:
     try:
         event = read_event(raw)
         os.chdir(event["cwd"])
-        return notes(find_bank(bank, find(Path.cwd())), str(event["prompt"])).text
+        return notes(find_bank(bank, find(Path.cwd())), str(event["prompt"]), _on_stderr).text
     except (ValveError, OSError, ValueError, KeyError, TypeError):
         return ""
+
+
+def _on_stderr(line: str) -> None:
+    if sys.stderr:  # where it is closed, there is none
+        sys.stderr.write(f"valve: {line}\n")
 
 
 def read_event(raw: bytes) -> dict[str, Any]:
@@ -158,14 +163,14 @@ def read_event(raw: bytes) -> dict[str, Any]:
     return event
 
 
-def notes(bank_dir: Path, prompt: str) -> Context:
+def notes(bank_dir: Path, prompt: str, say: Say = lambda line: None) -> Context:
     """Return the context of a prompt; it is empty if the bank may not be used here.
 
     Raises:
         ValveError: the bank cannot be read.
     """
     store = BankStore.open(bank_dir)
-    if not store.bank.items or is_scripted(store.dir) or not is_welcome(store, lambda line: None, ask=False):
+    if not store.bank.items or is_scripted(store.dir) or not is_welcome(store, say, ask=False):
         return EMPTY
     settings = load(store.dir)
     if settings.retrieval == "auto":

@@ -14,6 +14,7 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError, SandboxError
 from valve_plugin.records import LOOK_AT, SUSPICIOUS, FailedTest, Outcome, Record, Task, TestRole
 from valve_plugin.sandbox import bubblewrap as sandboxes
+from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import MAX_PATCH_BYTES, apply_patch, read_blobs, read_tree, write_tree
 from valve_plugin.sandbox.scratch import scratch_folder
 from valve_plugin.tasks.grading.compare import compared
@@ -84,15 +85,7 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
             return Grade(outcome="unresolved", reason=why, dropped_paths=dropped)
         if refused := [one for one in suspicions if one.refuses]:
             return Grade(outcome="unresolved", reason=suspicious(refused), dropped_paths=dropped)
-        # The files with FAIL_TO_PASS tests run first and, only if those pass, the whole suite.
-        first = whole = test_files(task.fail_to_pass)
-        if not set(test_files(task.pass_to_pass)) <= set(first):
-            whole = list(prepared.repository.test_roots)
-        run = run_once(prepared, tree, first, sandbox)
-        bad = _reason(run, task.fail_to_pass)
-        if not bad and whole != first:
-            run = run_once(prepared, tree, whole, sandbox)
-        bad = bad or _reason(run, [*task.fail_to_pass, *task.pass_to_pass])
+        run, bad = _run(prepared, task, tree, sandbox)
         bad, look = (bad, "") if bad else compared(prepared, task, states.bug_tree, tree, sandbox)
         failed = _failed_tests(run, task, prepared.repository.test_roots)
         found = Grade(outcome="unresolved" if bad else "resolved", reason=bad, tests=run.tests, failed_tests=failed)
@@ -105,6 +98,26 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
             return Grade(outcome="unresolved", reason=why, dropped_paths=dropped)
         return Grade(outcome="errored", reason=f"{type(e).__name__}: {e}")
     return replace(found, dropped_paths=dropped)
+
+
+def _run(prepared: PreparedRepository, task: Task, tree: str, sandbox: Sandbox) -> tuple[TestRun, str]:
+    """Return (a run of the required tests, why it does not resolve the task or "").
+
+    The files with FAIL_TO_PASS tests run first and, only if those pass, the whole suite.
+    """
+    paths = test_files(task.fail_to_pass)
+    run = run_once(prepared, tree, paths, sandbox)
+    if bad := _reason(run, task.fail_to_pass):
+        return run, bad
+    if not set(test_files(task.pass_to_pass)) <= set(paths):
+        paths = list(prepared.repository.test_roots)
+        run = run_once(prepared, tree, paths, sandbox)
+    if bad := _reason(run, [*task.fail_to_pass, *task.pass_to_pass]):
+        return run, bad
+    # Some suites write in files beside their tests.
+    usual = run_once(prepared, tree_id(prepared.store, prepared.base), paths, sandbox).changed if run.changed else ()
+    changed = sorted({*run.changed} - {*usual})
+    return run, f"{SUSPICIOUS} {changed[0]} changes while the tests run" if changed else ""
 
 
 def effective_tree(prepared: PreparedRepository, states: States, patch: str) -> tuple[str | None, tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import re
 import secrets
 import signal
@@ -85,6 +86,8 @@ class TestRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Exit code of pytest if tested code ended its process (-n or 128 + n for signal n), else None."""
     wall: bool = False
     """Whether the limit of wall time ended it."""
+    changed: tuple[str, ...] = ()
+    """Files under a test root, and test configuration, that changed while it ran, also if they were put back."""
 
     @property
     def died_of_signal(self) -> int:
@@ -175,6 +178,7 @@ def run_tests(
     script, flags = _HARNESS, ["-s"]
     if asked and asked.files:  # started as no test is
         script, flags, plan = _PROGRAM, [], plan | {"tests": asked.tests, "files": asked.files}
+    before = _states(workspace.path, fixed)
     # Only the script puts the tree on the import path.
     done = sandbox.run(
         [str(prepared.python), *flags, str(script)],
@@ -200,6 +204,7 @@ def run_tests(
         timed_out=done.timed_out,
         wall=done.limit == "wall",
         died=died,
+        changed=tuple(sorted(path for path, _ in before - _states(workspace.path, fixed))),
         reasons=_reasons(done.output, root),
     )
 
@@ -224,6 +229,16 @@ def _mounted(fixed: Sequence[str]) -> list[str]:
     """Return the files that no test may change: test files and configuration, up to a number that mounts quickly."""
     files = [path for path in fixed if path.endswith(_FIXED)]
     return sorted(files, key=lambda path: (PurePosixPath(path).name not in CONFIG_NAMES, path))[:_MAX_MOUNTS]
+
+
+def _states(folder: Path, paths: Sequence[str]) -> set[tuple[str, tuple[int, int]]]:
+    """Return what tells that a file was changed or replaced: no code can set the time of its last change."""
+    found = set[tuple[str, tuple[int, int]]]()
+    for path in paths:
+        with suppress(OSError):
+            state = os.lstat(folder / path)
+            found.add((path, (state.st_ino, state.st_ctime_ns)))
+    return found
 
 
 def _packages(prepared: PreparedRepository, base: Sequence[str]) -> list[str]:
