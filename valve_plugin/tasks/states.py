@@ -16,7 +16,7 @@ from valve_plugin.sandbox.environment import base_prefix
 from valve_plugin.sandbox.git import apply_patch, diff_trees, git, git_line, read_tree, resolve_commit, write_tree
 from valve_plugin.sandbox.scratch import scratch_folder
 from valve_plugin.sandbox.trees import copy_tree, remove_tree
-from valve_plugin.sandbox.workspace import Workspace, chown_tree, open_workspace
+from valve_plugin.sandbox.workspace import TESTBED, Workspace, chown_tree, open_workspace
 from valve_plugin.tasks.repository import PreparedRepository
 
 
@@ -97,8 +97,11 @@ def open_task(prepared: PreparedRepository, task: Task, *, keep_history: bool = 
         yield workspace
 
 
-def open_commit(prepared: PreparedRepository, commit: str) -> AbstractContextManager[Workspace]:
+def open_commit(prepared: PreparedRepository, commit: str, place: str = TESTBED) -> AbstractContextManager[Workspace]:
     """Open a workspace whose git repository holds only this commit of the store.
+
+    Args:
+        place: see `Workspace`; an image has its own.
 
     Raises:
         TaskError: the commit has a link or a folder where the image has an untracked file.
@@ -111,6 +114,7 @@ def open_commit(prepared: PreparedRepository, commit: str) -> AbstractContextMan
         bin=None if prepared.image else prepared.python.parent,
         source_roots=prepared.repository.source_roots,
         image=prepared.image,
+        place=TESTBED if prepared.image else place,
     )
 
 

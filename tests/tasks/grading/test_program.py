@@ -136,8 +136,15 @@ def importable(name):
         return False
 
 
+def depth(n=0):
+    try:
+        return depth(n + 1)
+    except RecursionError:
+        return n
+
+
 def look():
-    frame, names = sys._getframe(1), []
+    frame, names = sys._getframe(), []
     while frame:
         names += [frame.f_code.co_name, os.path.basename(frame.f_code.co_filename)]
         frame = frame.f_back
@@ -150,6 +157,9 @@ def look():
         "streams": sys.stdout is not sys.__stdout__,
         "handlers": logging.getLogger().handlers,
         "folder": os.path.exists("tests"),
+        "scripts": {"answers.py", "signed.py", "program.py", "harness.py"}.intersection(names),
+        "processes": "program.py" in open("/proc/self/cmdline").read(),
+        "depth": depth() < 1000,
         "tools": importable("pytest"),
     }
     return [name for name, seen in found.items() if seen]
@@ -170,7 +180,7 @@ def run(root: Path, file: str, names: set[str]) -> HarnessReport:
     plan = {
         "key": KEY.hex(), "root": str(root), "paths": [str(root)], "packages": ["lib"],
         "files": {file: asking(source) or source.decode()}, "tests": [f"{file}::{name}" for name in sorted(names)],
-        "variants": VARIANTS,
+        "variants": VARIANTS, "beside": [str(path) for path in testrun._BESIDE],
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-s", str(testrun._PROGRAM)], input=json.dumps(plan).encode(), capture_output=True, cwd=root,

@@ -37,6 +37,8 @@ else:
 
 RERUNNERS = frozenset({"rerunfailures", "flaky"})
 """Plugins that run a failed test again."""
+DEPTH = 100
+"""Calls that do not count for Python's limit: more than there are above a test, so that their number tells nothing."""
 LONGEST = 300
 """Characters of a name that are printed as progress: the output is limited, and verdicts need the space."""
 
@@ -197,6 +199,8 @@ def bare(fixtures: Collection[str]) -> Iterator[None]:
     sys.argv[:] = [__file__]
     sys.unraisablehook, threading.excepthook = _HOOKS
     faulthandler.disable()
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + DEPTH)
     root = logging.getLogger()
     theirs = [one for one in root.handlers if type(one).__module__.startswith("_pytest.") and "caplog" not in fixtures]
     root.handlers[:] = [one for one in root.handlers if one not in theirs]
@@ -208,6 +212,7 @@ def bare(fixtures: Collection[str]) -> Iterator[None]:
             yield
         finally:
             root.handlers += theirs
+            sys.setrecursionlimit(limit)
 
 
 class SourceLoader(importlib.machinery.SourceFileLoader):

@@ -73,14 +73,31 @@ _GIVEN = _words("""
     textwrap threading token tokenize types typing unicodedata urllib warnings weakref xml zlib zoneinfo""")
 """Modules of the standard library that answer from what they are given, but for these names."""
 _NOT_GIVEN = _words("""
-    datetime.now datetime.today datetime.utcnow date.today Path.home Path.cwd path.expanduser path.expandvars
-    path.exists path.isfile path.isdir io.open io.text_encoding io.TextIOWrapper codecs.open os.environ
-    os.environb os.getenv os.getpid os.getppid os.getcwd os.getlogin os.uname os.times os.cpu_count os.getuid
-    os.geteuid os.getgid os.listdir os.scandir os.walk os.stat os.access os.isatty os.get_terminal_size
-    abc.get_cache_token typing.get_overloads threading.current_thread threading.main_thread threading.enumerate
-    threading.active_count logging.lastResort logging.root warnings.filters warnings.showwarning request.urlopen
-    request.getproxies request.build_opener asyncio.get_event_loop asyncio.get_running_loop asyncio.new_event_loop
-    argparse.ArgumentParser logging.LogRecord logging.makeLogRecord Logger.manager tokenize.open minidom.parse""")
+    datetime.now datetime.today datetime.utcnow date.today Path.home Path.cwd codecs.open argparse.ArgumentParser
+    argparse.FileType abc.get_cache_token typing.get_overloads threading.current_thread threading.main_thread
+    threading.enumerate threading.active_count warnings.filters warnings.showwarning urllib.request minidom.parse
+    Logger.manager asyncio.get_event_loop asyncio.get_running_loop asyncio.new_event_loop
+    asyncio.create_subprocess_exec asyncio.create_subprocess_shell""")
+_GIVEN_OF = {
+    "os": _words("path sep altsep extsep pathsep linesep curdir pardir devnull name fspath fsencode fsdecode PathLike"),
+    "path": _words("""
+        join basename dirname split splitext splitdrive normpath normcase commonpath commonprefix isabs sep altsep
+        extsep pathsep curdir pardir"""),
+    "io": _words("""
+        StringIO BytesIO IOBase RawIOBase BufferedIOBase TextIOBase UnsupportedOperation BufferedReader BufferedWriter
+        IncrementalNewlineDecoder"""),
+    "inspect": _words("""
+        signature Signature Parameter BoundArguments isclass isfunction ismethod isroutine isbuiltin ismodule
+        iscoroutinefunction iscoroutine isawaitable isgeneratorfunction isgenerator isasyncgenfunction isasyncgen
+        isabstract isdatadescriptor ismethoddescriptor getdoc cleandoc getmro getfullargspec getmembers getattr_static
+        get_annotations unwrap"""),
+    "tokenize": _words("generate_tokens tokenize untokenize detect_encoding TokenInfo TokenError tok_name"),
+    "shlex": _words("split join quote"),
+    "logging": _words("""
+        getLogger getLevelName addLevelName Formatter Handler NullHandler StreamHandler Filter LoggerAdapter debug info
+        warning error exception critical log"""),
+}
+"""Modules of which these names answer from what they are given, as do constants, and no others."""
 _OF_PATHS = _words("""
     exists is_file is_dir iterdir glob rglob read_text read_bytes open stat lstat resolve absolute samefile owner""")
 """What paths answer from the disk."""
@@ -233,6 +250,7 @@ def _callers(node: ast.AST) -> Iterator[str]:
     match node:
         case (
             ast.keyword(arg="stacklevel", value=level)
+            | ast.Constant(value="stacklevel" as level)
             | ast.Call(func=ast.Attribute(attr="warn"), args=[_, _, level, *_])
         ) if getattr(level, "value", 0) not in (1, 2):
             yield f"{_ASKS}`stacklevel=`"
@@ -243,7 +261,11 @@ def _callers(node: ast.AST) -> Iterator[str]:
 def _around(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
     """Yield what answers from the disk, or from how deep the stack is."""
     match node:
-        case ast.Name(id="open" | "__file__" | "RecursionError" as name) if name not in bound:
+        case (
+            ast.Name(id="open" | "input" | "RecursionError" | "__file__" | "__path__" | "__cached__" as name)
+            | ast.Attribute(attr="__file__" | "__path__" | "__cached__" as name)
+            | ast.Constant(value="__file__" | "__path__" | "__cached__" as name)
+        ) if name not in bound:
             yield f"{_ASKS}`{name}`"
         case ast.Attribute(attr=name) if name in _OF_PATHS and "pathlib" in str([*bound.values()]):
             yield f"{_ASKS}`{name}`"
@@ -311,9 +333,14 @@ def _through_another(name: str) -> Iterator[str]:
 def _asks(name: str) -> Iterator[str]:
     """Yield what of the standard library answers from more than it is given: clocks, paths, the environment."""
     parts = name.split(".")
-    ends = [n for n in range(1, len(parts)) if parts[0] not in _GIVEN or ".".join(parts[n - 1 : n + 1]) in _NOT_GIVEN]
+    ends = [n for n in range(1, len(parts)) if parts[0] not in _GIVEN or _is_asked(*parts[n - 1 : n + 1])]
     if ends and parts[0] in sys.stdlib_module_names:
         yield f"{_ASKS}`{'.'.join(parts[: ends[0] + 1])}`"
+
+
+def _is_asked(module: str, name: str) -> bool:
+    of = _GIVEN_OF.get(module)
+    return f"{module}.{name}" in _NOT_GIVEN or (of is not None and name not in of and not name.isupper())
 
 
 def _module(name: str, module: str, own: frozenset[str]) -> Iterator[str]:

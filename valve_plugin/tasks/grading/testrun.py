@@ -158,7 +158,7 @@ def run_tests(
     Raises:
         InfrastructureError: the harness did not start; no tested code has run.
     """
-    root = sandbox.root or str(workspace.path)
+    root = workspace.place if sandbox.root else str(workspace.path)
     key = secrets.token_bytes(32)
     roots = prepared.repository.test_roots
     base, tree = (list(read_tree(prepared.store, commit)) for commit in (prepared.base, workspace.commit))
@@ -175,16 +175,18 @@ def run_tests(
         "variants": VARIANTS if sandbox.isolates else 0,  # other inputs may be names of files, or what to end
         "arguments": [*_OPTIONS, *prepared.repository.pytest_args, "--rootdir", root, *paths],
     }
-    script, flags = _HARNESS, ["-s"]
+    script, flags, env = _HARNESS, ["-s"], {"PYTHONPATH": "", "PYTHONHASHSEED": _seed(prepared)}
     if asked and asked.files:  # started as no test is
         script, flags, plan = _PROGRAM, [], plan | {"tests": asked.tests, "files": asked.files}
+        plan["beside"] = [str(path) for path in _BESIDE]
+        env["TZ"] = "NPT-5:45"  # it may run anywhere
     before = _states(workspace.path, fixed)
     # Only the script puts the tree on the import path.
     done = sandbox.run(
         [str(prepared.python), *flags, str(script)],
         workspace,
         limits=limits,
-        env={"PYTHONPATH": "", "PYTHONHASHSEED": _seed(prepared)},
+        env=env,
         stdin=json.dumps(plan).encode(),
         readonly=[script, *_BESIDE],
         readonly_tree=_mounted([p for p in fixed if not (workspace.path / p).is_symlink()]),
@@ -223,6 +225,12 @@ def _reasons(output: bytes, root: str) -> dict[str, TestReason]:
 def _seed(prepared: PreparedRepository) -> str:
     """Return the seed of the hashes of texts: the same on each machine, and known to whom knows all fixes and tests."""
     return str(int(hashlib.sha256(prepared.base.encode()).hexdigest()[:8], 16))
+
+
+def elsewhere(prepared: PreparedRepository) -> str:
+    """Return where the tree is if its tests run as a program: as little known as the seed."""
+    letters = (chr(ord("a") + one % 26) for one in hashlib.sha256(prepared.base.encode()).digest()[8:16])
+    return f"/opt/{''.join(letters)}"
 
 
 def _mounted(fixed: Sequence[str]) -> list[str]:
