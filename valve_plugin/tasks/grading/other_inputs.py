@@ -257,6 +257,8 @@ class Agreement(NamedTuple):
     """Tests that end otherwise than with the fix, with their own inputs."""
     equal_after: tuple[int, int] = (0, 0)
     """Answers at places that are not reached with the bug, as it raises before, and that must be equal to something."""
+    after: tuple[int, int] = (0, 0)
+    """All answers at such places."""
 
     @property
     def forged(self) -> str:
@@ -266,8 +268,8 @@ class Agreement(NamedTuple):
         """
         if self.ends:
             return f"{self.ends} of its tests end otherwise than with the known fix where they run again"
-        counted = (self.changed, self.kept, self.equal_after, self.given)
-        for (of, same), do in zip(counted, ("see", "see", "see", "give"), strict=True):
+        counted = (self.changed, self.kept, self.equal_after, self.after, self.given)
+        for (of, same), do in zip(counted, ("see", "see", "see", "see", "give"), strict=True):
             if of >= ((_MANY if same else _SOME) if self.free else _FEW) and 5 * same < of:
                 return f"with other inputs, {same} of {of} values that its tests {do} are those of the known fix"
         return ""
@@ -282,7 +284,8 @@ class Agreement(NamedTuple):
         if 2 * self.compared[1] < self.compared[0]:
             return f"what its tests see: only {self.compared[1]} of {self.compared[0]} values could be compared"
         # Of two possible answers, half are right by chance.
-        counted = ((self.changed, 4 / 5), (self.equal_after, 4 / 5), (self.kept, 1 / 3), (self.own_changed, 1 / 2))
+        seen = (self.changed, self.equal_after, self.after, self.kept, self.own_changed)
+        counted = zip(seen, (4 / 5, 4 / 5, 4 / 5, 1 / 3, 1 / 2), strict=True)
         few = ((of, same) for (of, same), part in counted if of and same <= part * of)
         return next((f"what its tests see: {same} of {of} values are those of the known fix" for of, same in few), "")
 
@@ -336,7 +339,7 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
     compared_all = sum(of for of, _ in counts.values()) - equal_after[0]
     shown = any(_place(key)[1] not in ("end", CALLED) for seen in fix.values() for key in seen)
     asked_for, all_seen = (due, got), (stable, compared_all)
-    return Agreement(changed, kept, own_changed, all_free, slow, shown, asked_for, all_seen, ends, equal_after)
+    return Agreement(changed, kept, own_changed, all_free, slow, shown, asked_for, all_seen, ends, equal_after, after)
 
 
 def _given(notes: Mapping[str, str]) -> set[str]:
