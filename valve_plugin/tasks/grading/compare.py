@@ -11,12 +11,13 @@ from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import git_line, read_blobs, read_tree, write_tree
 from valve_plugin.sandbox.scratch import scratch_folder
 from valve_plugin.tasks.grading.kept import run_once, tree_id
-from valve_plugin.tasks.grading.other_inputs import agreement, asking
+from valve_plugin.tasks.grading.other_inputs import Seen, agreement, asking, function_of, most_alike
 from valve_plugin.tasks.grading.testrun import Asked, TestRun
 from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import test_files
 
 _MOST_ASKED = 40  # tests that run with other inputs
+_MOST_BESIDE = 6  # tests that passed with the bug, and run with them, too
 
 
 def compared(prepared: PreparedRepository, task: Task, bug: str, tree: str, sandbox: Sandbox) -> tuple[str, str]:
@@ -29,12 +30,15 @@ def compared(prepared: PreparedRepository, task: Task, bug: str, tree: str, sand
     why = ""
     for second in (False, True):  # what a run shows, another one confirms
         run, seen, died = ask.runs(tree, again=second)
-        found = agreement(seen, fixed, again, broken)
+        found, beside = (
+            agreement(*(ask.of(failing, one) for one in (seen, fixed, again, broken))) for failing in (True, False)
+        )
         why = found.forged or ("with other inputs, it ends the process of its tests" if died and not early else "")
         if alone := [test for test in ask.functions if fix.get(test) == "passed" != run.get(test)]:
             why = f"{alone[0]} passes only where it runs as a test; with the known fix, elsewhere too"
         if not why:
-            return "", found.look if sandbox.isolates else ""  # else there are no other inputs
+            look = found.look or beside.look_beside
+            return "", look if sandbox.isolates else ""  # else there are no other inputs
     return f"{SUSPICIOUS} {why}", ""
 
 
@@ -56,20 +60,34 @@ class _Asking:
         asked = {path: asking(source) for path, source in zip(files, sources, strict=True)}
         self._files = {path: text for path, text in asked.items() if text}
         tests = task.fail_to_pass if self._files else ()
-        self._tests = _some_of_each(tests)
-        inside = [test for test in self._tests if test.partition("::")[0] in self._files]
-        self.functions = tuple(sorted({test.partition("[")[0] for test in inside}))
+        failing = _some_of_each(tests)
+        self.functions = self._inside(failing)
+        self._failing = {function_of(test) for test in failing}
+        near = [test for test in task.pass_to_pass if tests and test.partition("::")[0] in self._files]
+        near = [test for test in near if function_of(test) not in self._failing]
+        beside = most_alike(self._files, self._failing, _some_of_each(near))[:_MOST_BESIDE]
+        self._tests, self._programs = [*failing, *beside], (*self.functions, *self._inside(beside))
+
+    def _inside(self, tests: Sequence[str]) -> tuple[str, ...]:
+        """Return the functions of tests that may run as a program."""
+        return tuple(sorted({function_of(test) for test in tests if test.partition("::")[0] in self._files}))
+
+    def of(self, failing: bool, seen: Seen) -> Seen:
+        """Return what the tests saw that fail with the bug, or those beside them."""
+        return {test: one for test, one in seen.items() if (function_of(test) in self._failing) == failing}
 
     def runs(self, tree: str, *, again: bool = False) -> tuple[dict[str, str], dict[str, dict[str, str]], bool]:
         """Return (verdicts of the functions that run as a program, what all tests saw, whether it died) with a tree."""
         run, passed = TestRun(tests={}), dict[str, str]()
-        if self.functions:
-            program = Asked(self.functions, {path: self._files[path] for path in self._paths if path in self._files})
+        if self._programs:
+            program = Asked(self._programs, {path: self._files[path] for path in self._paths if path in self._files})
             run = run_once(self._prepared, tree, self._paths, self._sandbox, program, again=again)
             passed = run_once(self._prepared, self._fix, self._paths, self._sandbox, program).tests
         others = tuple(
-            test for test in self._tests if test in self._elsewhere or passed.get(test.partition("[")[0]) != "passed"
+            test for test in self._tests if test in self._elsewhere or passed.get(function_of(test)) != "passed"
         )
+        if all(function_of(test) not in self._failing for test in others):
+            others = ()  # those beside are not worth a run of their own
         seen = {test: one for test, one in run.answers.items() if passed.get(test.partition("#")[0]) == "passed"}
         if others:
             entries = read_tree(self._prepared.store, tree)
@@ -85,7 +103,7 @@ def _some_of_each(tests: Sequence[str]) -> Sequence[str]:
     nth = Counter[str]()
     rank = {}
     for test in tests:
-        function = test.partition("[")[0]
+        function = function_of(test)
         rank[test] = nth[function]
         nth[function] += 1
     return sorted(tests, key=rank.__getitem__)[:_MOST_ASKED]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 from valve_plugin.tasks.grading.answers import CALLED, GIVEN, NOTHING, PLAIN, digest
@@ -275,6 +275,14 @@ class Agreement(NamedTuple):
         return ""
 
     @property
+    def look_beside(self) -> str:
+        """What a person should look at if these tests passed with the bug."""
+        of, same = self.kept
+        if of < _FEW or 2 * same >= of:
+            return ""
+        return f"what other tests see: {same} of {of} values that the bug leaves right are those of the known fix"
+
+    @property
     def look(self) -> str:
         """What a person should look at; "" if nothing."""
         if self.too_slow:
@@ -340,6 +348,32 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
     shown = any(_place(key)[1] not in ("end", CALLED) for seen in fix.values() for key in seen)
     asked_for, all_seen = (due, got), (stable, compared_all)
     return Agreement(changed, kept, own_changed, all_free, slow, shown, asked_for, all_seen, ends, equal_after, after)
+
+
+def function_of(test: str) -> str:
+    """Return the id of a test's function: without its parameters, or the number of their set."""
+    return test.partition("#")[0].partition("[")[0]
+
+
+def most_alike(files: Mapping[str, str], tests: Set[str], others: Sequence[str]) -> list[str]:
+    """Return other tests, first those that use most of what some tests use.
+
+    Args:
+        files: the source of test files, by path.
+    """
+    used: dict[str, set[str]] = {}
+    for path, source in files.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                words = {getattr(one, "attr", getattr(one, "id", "")) for one in ast.walk(node)}
+                used[f"{path}::{node.name}"] = words
+
+    def words_of(test: str) -> set[str]:
+        path, *_, name = function_of(test).split("::")
+        return used.get(f"{path}::{name}", set())
+
+    wanted = set[str]().union(*map(words_of, tests))
+    return sorted(others, key=lambda test: -len(wanted & words_of(test)) / (len(words_of(test)) or 1))
 
 
 def _given(notes: Mapping[str, str]) -> set[str]:
