@@ -133,6 +133,8 @@ MISCHIEF: dict[str, str] = {
     "very deep": _python(_DEEP.format(name="'d'")),
     "very long paths": _python(_DEEP.format(name="'d' * 250").replace("3000", "200")),
     "odd names": _python(_ODD_NAMES),
+    "packages with names that are no module's": "mkdir .x a.b os.x __main__; for d in .x a.b os.x __main__; "
+    "do touch $d/__init__.py; done",
     "pipes and sockets": "mkfifo pipe .gitignore2 tests/.gitattributes; rm -f .gitignore; mkfifo .gitignore; "
     + _python("import socket; socket.socket(socket.AF_UNIX).bind('socket')"),
     "hostile .gitignore": "(for i in $(seq 20000); do echo \"a*a*a*a*a*a*a*b$i\"; done) > .gitignore; "

@@ -216,6 +216,7 @@ def test_new_modules() -> None:
     before = ["a/__init__.py", "a/x.py", "src/b/__init__.py", "tool.py"]
     after = [*before, "a/json.py", "json.py", "src/re/__init__.py", "docs/conf.py", "sitecustomize.py"]
     assert new_modules(before, after) == {"json": "json.py", "re": "src/re/__init__.py", "conf": "docs/conf.py"}
+    assert not new_modules(before, [".x/__init__.py", "a.b.py", "os.x/__init__.py", "x/.py", "__main__.py"])
 
 
 @pytest.mark.heavy

@@ -116,8 +116,8 @@ _LOOKED_FOR = frozenset(
     {"numpy", "pandas", "attr", "twisted", "zope", "pexpect", "argcomplete", "hypothesis", "coverage"}
 )
 """Modules that test tools use if they are there."""
-_AT_START = frozenset({"sitecustomize", "usercustomize"})
-"""Modules that Python imports as it starts, before the tree is on the import path: a planted one is never loaded."""
+_AT_START = frozenset({"__main__", "sitecustomize", "usercustomize"})
+"""Modules that Python has as it starts, before the tree is on the import path: a planted one is never loaded."""
 
 
 class Suspicion(NamedTuple):
@@ -428,5 +428,7 @@ def _top_names(paths: Iterable[str]) -> dict[str, str]:
             place = place.parent
         while str(place.parent) in packages:
             place = place.parent
-        names.setdefault(place.name.removesuffix(".py"), path)
+        name = place.name.removesuffix(".py")
+        if name and "." not in name:  # what has a dot is no top-level name: Python would look for it in another module
+            names.setdefault(name, path)
     return names
