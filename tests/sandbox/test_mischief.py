@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from dataclasses import replace
@@ -15,6 +16,7 @@ from valve_plugin.codec import canonical
 from valve_plugin.config import Settings
 from valve_plugin.errors import TaskError
 from valve_plugin.records import Task
+from valve_plugin.sandbox import bubblewrap
 from valve_plugin.sandbox import workspace as workspaces
 from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.cgroup import MemoryGroup, memory_group
@@ -69,6 +71,31 @@ def test_nothing_is_written_after_a_command(sandbox: Sandbox, place: Workspace) 
         size = (place.path / "left").stat().st_size
         time.sleep(0.5)
         assert (place.path / "left").stat().st_size == size
+
+
+LOCKS = """
+import fcntl, os, resource, struct, time
+most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 20_000)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+file = os.open("locked", os.O_RDWR | os.O_CREAT)
+last = fcntl.fcntl(file, fcntl.F_DUPFD, most - 1)
+for n in range(3000, 0, -1):
+    fcntl.fcntl(last, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 2 * n, 1, 0))
+for _ in range(most - 20):
+    os.dup(file)
+open("ready", "w").write("x")
+time.sleep(100)
+"""
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_OFD_SETLK"), reason="no locks of open files")
+def test_processes_that_end_slowly_are_the_agent_s_doing(
+    sandbox: Sandbox, place: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel looks through all locks of a file for each descriptor that it closes."""
+    monkeypatch.setattr(bubblewrap, "_END_SECONDS", 0.1)
+    command = ["sh", "-c", 'python3 -c "$0" & until [ -s ready ]; do sleep 0.1; done', LOCKS]
+    assert sandbox.run(command, place, limits=replace(LIMITS, cpu_seconds=60, wall_seconds=60)).limit == "wall"
 
 
 @pytest.mark.parametrize("how", some(UNNAMED, "open", "mapped", "in the queue of a socket"))
