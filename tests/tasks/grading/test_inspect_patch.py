@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,20 @@ def test_a_function_that_is_named_like_a_test_is_none() -> None:
     assert inspect({"core/__init__.py": b""}, {"app.py": b"import core.test_files\n"}) == [
         "app.py:1 imports tests: core.test_files"
     ]
+
+
+def test_many_files_are_read_together() -> None:
+    calls: list[int] = []
+
+    def read(wanted: Sequence[str]) -> list[bytes]:
+        calls.append(len(wanted))
+        return [FRAMES if one == "frames" else b"" for one in wanted]
+
+    before = {f"a{n}.py": ("100644", "old") for n in range(100)}
+    after = before | {f"a{n}.py": ("100644", "new") for n in range(0, 100, 2)} | {"b.py": ("100644", "frames")}
+    found = inspect_patch(before, after, before, read)
+    assert {one.path for one in found} == {"b.py"}
+    assert calls == [50, 50 * 3 + 1]
 
 
 def test_new_modules() -> None:

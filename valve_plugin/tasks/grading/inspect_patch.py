@@ -18,6 +18,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -150,8 +151,13 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
     gone = [path for path in before if after.get(path) != before[path] and path.endswith(_SOURCE)]
     moved = {what for source in read([before[path][1] for path in gone]) for _, what in uses(source, own) or ()}
     found: list[Suspicion] = []
-    for path in _changed(before, after, ordinary):
-        new, *states = read([tree[path][1] for tree in (after, before, ordinary) if path in tree])
+    files = {
+        path: [tree[path][1] for tree in (after, before, ordinary) if path in tree]
+        for path in _changed(before, after, ordinary)
+    }
+    contents = iter(read([one for ids in files.values() for one in ids]))  # at once: each call is a process
+    for path, ids in files.items():
+        new, *states = islice(contents, len(ids))
         found += _file_kinds(path, after[path][0], new, states)
         now, *old = [uses(one, own) if path.endswith(_SOURCE) else () for one in (new, *states)]
         if now is None:
