@@ -105,6 +105,9 @@ def test_a_shown_text_hides_nothing_more_and_stays_so(text: str) -> None:
         ("> " * 30 + "<!-- x -->", "an HTML comment"),
         ("Read this. [](http://a.example/more)", "a link without words"),
         ("$\\phantom{more}$", "words that a drawing or a formula leaves out"),
+        ("$\\textcolor{white}{more}$", "words that a drawing or a formula leaves out"),
+        ("```math\nx % more\n```", "words that a drawing or a formula leaves out"),
+        ('```geojson\n{"more": 1}\n```', "words that a drawing or a formula leaves out"),
         ("- ```mermaid\n  graph TD\n    %% more\n  ```", "words that a drawing or a formula leaves out"),
         ("<details>\nmore\n</details>", "HTML that folds or drops text"),
         ('<a title="more">x</a>', "HTML that folds or drops text"),
@@ -143,7 +146,7 @@ def test_what_a_page_does_not_show_is_named(text: str, found: str) -> None:
         "[docs](https://a.example/b) (read them), <b>not</b> hidden, <path/to/file>: 1, x <n and y.hidden > 2; - [x]",
         '```html\n<!-- c -->\n<div class="a">\n[x]: y\n![a](b)\n```\nSee [docs](https://example.org/a).',
         "- ```html\n  <!-- c -->\n  ```\n\n> ~~~\n> ![a](b)\n> ~~~\n\n1. `<!--\n   -->`, **[x]**: y",
-        "```mermaid\ngraph TD\n  a --> b\n```\n\n```tex\n\\phantom{x} %% y\n```\n<https://a.example/"
+        "```mermaid\ngraph TD\n  a --> b\n```\n\n```math\n5 \\% x\n```\n\n```tex\n\\phantom{x} %% y\n```\n<https://a.example/"
         + "long/" * 20
         + ">",
         "Before:\n\n\n    if x:\n" + " " * 60 + "return\n",

@@ -62,11 +62,11 @@ _BLANK = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\U00016fe4\U0001d159"
 """Letters, marks and symbols that look like nothing; every other character of their categories shows something."""
 _MOST_MARKS = 4
 """Marks on one letter: some scripts stack three."""
-_MARKED = re.compile(r"<|!\[|\][(:]|``|~{3}|\\[hv]?phantom")
+_MARKED = re.compile(r"<|!\[|\][(:]|``|~{3}|\\(?:[hv]?phantom|(?:text)?color)")
 """Without any of these, nothing of Markdown hides a word."""
 _CODE_ALONE = re.compile(r"`[^`\n]+`")
 _LANGUAGE = re.compile(r"[ ]?[\w+#.-]{0,20}[ ]*")
-_DRAWN = ("mermaid", "math")
+_DRAWN = ("mermaid", "math", "geojson", "topojson", "stl")
 """Languages of fences that a page draws, so that their text is no code."""
 _DEEPEST = 16
 """Blocks in each other (a list counts twice); from 20 on, the parser leaves text out."""
@@ -82,7 +82,8 @@ _NOT_SHOWN = {
     "a title of a link": r"\]\((?:<|(?:[^()\s\\]|\\.|\([^()\s]{0,100}\)){0,500}\s+[\"'(])",
     "a definition of a link": r"^[ \t>*+\-\d.)]*\[(?:[^\]\\]|\\.){1,999}\]:",
     "words after a fence": r"^[ \t>*+\-\d.)]*(?:`{3,}|~{3,})[ \t]*[^\s`]+[ \t]+\S",
-    "words that a drawing or a formula leaves out": r"\\[hv]?phantom\b|^mermaid: [ \t]*%%",
+    "words that a drawing or a formula leaves out": r"\\(?:[hv]?phantom|(?:text)?color)\b|^mermaid: [ \t]*%%"
+    r"|^math: (?:[^\\%\n]|\\.)*%|^(?:geojson|topojson|stl): ",
 }
 _LONG_GAPS = {"many blank lines": r"\n(?:[^\S\n]*\n){7}", "many spaces": r"[^\S\n]{80}|\t{10}"}
 
