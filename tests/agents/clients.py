@@ -58,6 +58,9 @@ class ScriptedProvider:
         self.status, self.error = 200, ""
         self.broken = 0
         """Number of answers that end too early."""
+        self.unknown: tuple[str, ...] = ()
+        """Ends of the addresses that it does not have, and what it answers there."""
+        self.unknown_status = 404
         self.port = 0
 
     def environment(self) -> dict[str, str]:
@@ -191,6 +194,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self.answer(401, "application/json", json.dumps({"error": {"message": "invalid x-api-key"}}))
         if model.status != 200:
             return self.answer(model.status, "application/json", json.dumps({"error": {"message": model.error}}))
+        if self.path.endswith(model.unknown or "\n"):
+            return self.answer(model.unknown_status, "application/json", '{"error": {"message": "unknown"}}')
         if "count_tokens" in self.path:
             return self.answer(200, "application/json", '{"input_tokens": 5}')
         if self.path.endswith("/chat/completions"):

@@ -168,6 +168,35 @@ def test_answers_that_break_off_are_asked_for_again(
     assert (made.outcome, made.fault) == ("errored", "server")
 
 
+ODD_CALLS = """python3 - <<'END'
+import os, socket, time, urllib.error, urllib.parse, urllib.request
+at = urllib.parse.urlparse(os.environ["OPENAI_BASE_URL"])
+body = b'{"model": "x", "input": [], "messages": []}'
+for wire in ["responses", "messages", "messages/count_tokens"] * 3:
+    try:
+        urllib.request.urlopen(os.environ["OPENAI_BASE_URL"] + "/" + wire, body)
+    except urllib.error.HTTPError as e:
+        print(wire, e.code)
+head = b"POST /v1/chat/completions HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(body)
+for _ in range(6):
+    with socket.create_connection((at.hostname, at.port)) as asking:
+        asking.sendall(head + body)
+    time.sleep(0.2)
+END"""
+
+
+@pytest.mark.parametrize("status", [404, 415, 503])
+def test_a_command_that_asks_the_provider_cannot_make_it_fail(
+    taskset: TaskSet, provider: ScriptedProvider, tmp_path: Path, status: int
+) -> None:
+    provider.unknown, provider.unknown_status = ("responses", "messages", "count_tokens"), status
+    provider.commands = (ODD_CALLS, FIX)
+    made = _solve(settings_of("command", tmp_path), taskset)
+    assert (made.outcome, made.fault) == ("resolved", "")
+    asked = sum(r["path"].endswith("/chat/completions") for r in provider.requests)
+    assert made.steps == asked > 3  # what nobody waits for is counted too
+
+
 def test_an_agent_that_takes_too_long_fails(taskset: TaskSet, provider: ScriptedProvider) -> None:
     settings = Settings(agent="sleep 1000; : {task}", model=MODELS["command"], agent_hours=1 / 3600)
     made = _solve(settings, taskset)

@@ -16,7 +16,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -237,6 +237,8 @@ class Gateway:
         self.used_up |= path in WIRES and (len(self.calls) >= self._settings.step_limit or 0 < limit <= self.usd)
         if path in WIRES and self.used_up:
             return _refuse(403, "The budget of steps or cost is used up.")
+        if path in WIRES and self.calls and path != self.calls[0].wire:  # the provider may not have it
+            return _refuse(404, f"The gateway passes on {self.calls[0].wire} only, as this agent began with it.")
         try:
             # The request as it is sent: for the configured model, without tools that reach the network
             body = json.loads(await request.read())
@@ -267,7 +269,11 @@ class Gateway:
             self.shown = faults.describe_error(e, self._redact)
             fault = faults.find_fault(e) or faults.Fault("connection")
             conversation = faults.classify_end("", faults.class_names(e), str(e))[0] == "unresolved"
-            if isinstance(e, ProviderError) and (conversation or (fault.kind == "request" and self.calls)):
+            # Once it has answered, what it refuses is the request, perhaps a command's; and counting is no model call.
+            theirs = conversation or path not in WIRES
+            if isinstance(e, ProviderError) and self.calls and fault.kind not in ("key", "quota", "rate"):
+                theirs |= e.status_code < 500
+            if isinstance(e, ProviderError) and theirs:
                 kept = {name: value for name, value in e.headers.items() if _RETURNED.fullmatch(name)}
                 return web.Response(status=e.status_code, body=e.body, headers=kept)
             self.fault = fault
@@ -275,13 +281,15 @@ class Gateway:
         async with response:
             returned = {name: value for name, value in response.headers.items() if _RETURNED.fullmatch(name)}
             out = web.StreamResponse(status=response.status, headers=returned)
-            await out.prepare(request)
+            with suppress(ConnectionResetError):  # who asked has left; the answer is paid for, so all of it is read
+                await out.prepare(request)
             answer, streamed = Answer(), "event-stream" in response.headers.get("content-type", "")
             whole = bytearray()
             try:
                 async for chunk in response.content.iter_any():
                     answer.feed(chunk) if streamed else whole.extend(chunk)
-                    await out.write(chunk)
+                    with suppress(ConnectionResetError):
+                        await out.write(chunk)
             except (ClientError, OSError, TimeoutError, asyncio.TimeoutError) as e:
                 self._broke(e)
                 request.transport.close()  # the agent notices that the answer is not complete
@@ -290,7 +298,8 @@ class Gateway:
                 answer.read(bytes(whole))
         if path in WIRES:
             self._account(path, answer, streamed, time.monotonic() - started)
-        await out.write_eof()
+        with suppress(ConnectionResetError):
+            await out.write_eof()
         return out
 
     async def _ask(self, session: Any, path: str, headers: Mapping[str, str], body: bytes) -> Any:
