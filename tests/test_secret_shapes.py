@@ -363,6 +363,9 @@ SPELLINGS: dict[str, list[tuple[str, str]]] = {
         ("config.setPassword('{}');", SHORT),
         ("INSERT INTO users (name, password) VALUES ('joe', '{}');", made(30)),
         ("IDENTIFIED BY {};", SIGNED),
+        ("UV_INDEX_MINE_PASSWORD={}", SIGNED),
+        ('<add key="ClearTextPassword" value="{}" />', SIGNED),
+        ("plain_text_passwd: {}", SIGNED),
         ('api_key := "{}"', made(24, "0123456789x", "d").replace("x", "1") + "7"),
         ("-Dapi.key={}", HEX32),
         ("process.env.TOKEN ?? '{}'", HEX32),
@@ -497,6 +500,8 @@ def test_public_keys_and_certificates_stay() -> None:
         "tests/test_auth.py::test_token_is_refreshed[key-value] PASSED [ 12%]",
         "2 of 12 required tests do not pass: tests/test_keys.py::TestCase2::test_under_1s failed",
         "the netrc format is: machine NAME login NAME password <secret>",
+        f"INFO request trace_id={HEX32} span={HEX40[:16]} tokens=12 token_count=9",
+        f"INFO request trace_id={HEX32} {'.' * 70} token_count=9",
         r"if token and token.normalized == \\u0027BETWEEN\\u0027:\\n m=(T.Keyword, \\u0027AND 1\\u0027)",
     ],
 )

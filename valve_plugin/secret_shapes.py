@@ -247,7 +247,9 @@ def _near_names(text: str) -> Iterator[Span]:
                 yield start, end, "assigned secret"
         elif strong:
             after = text[end : end + _NEAR]
-            name = next((n for m in _NAME_WORD.finditer(after) if (n := _name(m)).strength > 1), None)
+            whole = (m for m in _NAME_WORD.finditer(after) if m.end() < _NEAR)  # a cut `token_count` is no token
+            names = (_name(m) for m in whole if after[m.end() : m.end() + 1] != "=")  # that one has its own
+            name = next((n for n in names if n.strength > 1), None)
             if name and ("\n" not in (glue := after[: name.start]) or _is_glue(glue)):
                 yield start, end, "assigned secret"
 
@@ -410,7 +412,7 @@ def _word_strength(name: str) -> int:
     parts = [w.lower() for w in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
     words = set(parts[1:] if parts[:1] in (["id"], ["set"]) else parts)  # an id_token is one, a token_id is none
     if parts and parts[-1] in rows["password"]:
-        words -= {"store", "var"}  # keyStorePassword, TF_VAR_password
+        words -= {"store", "var", "index", "text"}  # keyStorePassword, TF_VAR_password, ClearTextPassword
     if not words or words & rows["harmless"]:
         return 0
     if words & rows["password"] or any(w.endswith(("password", "passwd", "passphrase")) for w in words):
