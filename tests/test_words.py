@@ -109,6 +109,8 @@ def test_a_shown_text_hides_nothing_more_and_stays_so(text: str) -> None:
         ("```math\nx % more\n```", "words that a drawing or a formula leaves out"),
         ('```geojson\n{"more": 1}\n```', "words that a drawing or a formula leaves out"),
         ("- ```mermaid\n  graph TD\n    %% more\n  ```", "words that a drawing or a formula leaves out"),
+        ("Read on.&#x202e;more", "U+202E"),
+        ("Read on.&ZeroWidthSpace;", "U+200B"),
         ("<details>\nmore\n</details>", "HTML that folds or drops text"),
         ('<a title="more">x</a>', "HTML that folds or drops text"),
         ("<span style=display:none>x</span>", "HTML that folds or drops text"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 import os
 import re
 import shlex
@@ -95,7 +96,8 @@ def hiding_places(text: str) -> list[str]:
     prose = _without_code(text) if _MARKED.search(rest) else rest
     found = [name for name, pattern in _LONG_GAPS.items() if re.search(pattern, text)]
     found += [name for name, pattern in _NOT_SHOWN.items() if re.search(pattern, prose, re.MULTILINE | re.IGNORECASE)]
-    return hidden_characters(text) + found
+    characters = hidden_characters(text) or hidden_characters(html.unescape(prose))  # a page reads `&#8203;`
+    return characters + found
 
 
 @functools.lru_cache(maxsize=4096)  # a bank's items are asked more than once
