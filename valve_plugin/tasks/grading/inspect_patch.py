@@ -78,7 +78,8 @@ _NOT_GIVEN = _words("""
     argparse.FileType abc.get_cache_token typing.get_overloads threading.current_thread threading.main_thread
     threading.enumerate threading.active_count warnings.filters warnings.showwarning urllib.request minidom.parse
     Logger.manager asyncio.get_event_loop asyncio.get_running_loop asyncio.new_event_loop
-    asyncio.create_subprocess_exec asyncio.create_subprocess_shell""")
+    asyncio.create_subprocess_exec asyncio.create_subprocess_shell datetime.fromtimestamp date.fromtimestamp
+    http.cookiejar http.client http.server etree.ElementInclude ElementTree.parse""")
 _GIVEN_OF = {
     "os": _words("path sep altsep extsep pathsep linesep curdir pardir devnull name fspath fsencode fsdecode PathLike"),
     "path": _words("""
@@ -99,8 +100,12 @@ _GIVEN_OF = {
         warning error exception critical log"""),
 }
 """Modules of which these names answer from what they are given, as do constants, and no others."""
+_PLACES = _words("__file__ __path__ __cached__")
+"""Names by which code knows where it is."""
+_AROUND = _PLACES | _words("open input RecursionError __debug__")
 _OF_PATHS = _words("""
-    exists is_file is_dir iterdir glob rglob read_text read_bytes open stat lstat resolve absolute samefile owner""")
+    exists is_file is_dir iterdir glob rglob read_text read_bytes open stat lstat resolve absolute samefile owner
+    expanduser mkdir touch rmdir unlink rename""")
 """What paths answer from the disk."""
 _ASKS = "asks for "
 _COMPARES = _words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__")
@@ -239,7 +244,7 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
                 yield f"names tests or their process: {named[0]!r}"
             words = re.findall(r"[A-Za-z_]\w*", text) if len(text) <= _LONGEST_WORDS else ()
             yield from (f"names in a text: {word}" for word in words if word in _NAMES and "_" in word)
-        case ast.BinOp() | ast.JoinedStr():
+        case ast.BinOp() | ast.JoinedStr() | ast.Call() | ast.Subscript() if _joined(node):
             yield from (f"names in a text: {word}" for word in _NAMES & {_joined(node)})
         case ast.Call(func=ast.Name(id="vars"), args=[ast.Name(id=name)]) if bound.get(name) in sys.stdlib_module_names:
             yield f"hands on the module {bound[name]}"
@@ -265,15 +270,25 @@ def _callers(node: ast.AST) -> Iterator[str]:
 
 
 def _around(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
-    """Yield what answers from the disk, or from how deep the stack is."""
+    """Yield what answers from the disk, from how deep the stack is, or to a name that only shows when it runs."""
     match node:
-        case (
-            ast.Name(id="open" | "input" | "RecursionError" | "__file__" | "__path__" | "__cached__" as name)
-            | ast.Attribute(attr="__file__" | "__path__" | "__cached__" as name)
-            | ast.Constant(value="__file__" | "__path__" | "__cached__" as name)
-        ) if name not in bound:
+        case ast.Call(func=ast.Name(id="getattr"), args=[of, ast.Constant(value=str() as name), *_]):
+            yield from _asks(f"{_full(of, bound)}.{name}")
+        case ast.Call(func=ast.Name(id="getattr"), args=[of, _, *_]):
+            full = _full(of, bound) or getattr(of, "attr", "")
+            if full.split(".")[0] in sys.stdlib_module_names or full.startswith("__"):
+                yield f"{_ASKS}`getattr` of {full}"
+        case ast.Call(func=ast.Attribute(attr="astimezone"), args=[], keywords=[]):
+            yield f"{_ASKS}`astimezone()`"
+        case ast.Constant(value=str() as name) if name in _OF_PATHS and "methodcaller" in str([*bound.values()]):
             yield f"{_ASKS}`{name}`"
-        case ast.Attribute(attr=name) if name in _OF_PATHS and "pathlib" in str([*bound.values()]):
+        case ast.Name(id=name) if name in _AROUND and name not in bound:
+            yield f"{_ASKS}`{name}`"
+        case ast.Attribute(attr=str() as name) | ast.Constant(value=str() as name) if name in _PLACES:
+            yield f"{_ASKS}`{name}`"
+        case ast.Attribute(attr=name) if (
+            name in _OF_PATHS and "pathlib" in str([*bound.values()]) and not _full(node, bound).startswith("os.")
+        ):
             yield f"{_ASKS}`{name}`"
 
 
@@ -318,6 +333,12 @@ def _joined(node: ast.AST) -> str:
             texts = [_joined(one) for one in parts]
         case ast.BinOp(op=ast.Add(), left=left, right=right):
             texts = [_joined(left), _joined(right)]
+        case ast.Call(
+            func=ast.Attribute(value=ast.Constant(value=""), attr="join"), args=[ast.Tuple() | ast.List() as of]
+        ):
+            texts = [_joined(one) for one in of.elts]
+        case ast.Subscript(value=ast.Constant(value=str() as text), slice=ast.Slice(None, None, ast.UnaryOp())):
+            return text[::-1]
         case _:
             return ""
     return "".join(texts) if all(texts) else ""

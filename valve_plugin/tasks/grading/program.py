@@ -146,8 +146,16 @@ def hide(tools: frozenset[str], known: set[int]) -> None:
 def script(path: str) -> Any:
     """Return a script as a module that has no name of its own."""
     module = types.ModuleType(_NAME)
-    exec(compile(text_of(path), f"{_NAME}.py", "exec"), vars(module))  # noqa: S102
+    module.__file__ = path
+    exec(nameless(compile(text_of(path), f"{_NAME}.py", "exec")), vars(module))  # noqa: S102
     return module
+
+
+def nameless(code: types.CodeType) -> types.CodeType:
+    """Return code whose functions have no names by which code of them above a test would be known."""
+    inside = tuple(nameless(one) if isinstance(one, types.CodeType) else one for one in code.co_consts)
+    names = {name: _NAME for name in ("co_name", "co_qualname") if hasattr(code, name)}
+    return code.replace(co_consts=inside, **names)  # type: ignore[arg-type]
 
 
 def start_again() -> None:
@@ -253,8 +261,9 @@ def main() -> None:
     with suppress(OSError):
         os.chdir(os.path.expanduser("~"))  # a program does not run where its tests are
     sys.path[:] = [*plan["paths"], *(path for path in sys.path if path != os.path.dirname(__file__))]
+    started = vars(sys.modules["__main__"])
     sys.modules["__main__"] = types.ModuleType("__main__")
-    sys.modules["__main__"].__file__ = sys.argv[0]
+    vars(sys.modules["__main__"]).update({name: value for name, value in started.items() if name.startswith("__")})
     for name in ("PYTHONPATH", "PYTHONHASHSEED"):  # it has its effect
         os.environ.pop(name, None)
     sys.setrecursionlimit(sys.getrecursionlimit() + _DEPTH)
@@ -273,4 +282,4 @@ def main() -> None:
 if __name__ == "__main__":
     if os.path.basename(__file__) == "program.py":
         start_again()
-    main()
+    script(__file__).main()

@@ -230,7 +230,7 @@ def _seed(prepared: PreparedRepository) -> str:
 def elsewhere(prepared: PreparedRepository) -> str:
     """Return where the tree is if its tests run as a program: as little known as the seed."""
     letters = (chr(ord("a") + one % 26) for one in hashlib.sha256(prepared.base.encode()).digest()[8:16])
-    return f"/opt/{''.join(letters)}"
+    return f"/opt/{''.join(letters)}/site-packages"
 
 
 def _mounted(fixed: Sequence[str]) -> list[str]:
