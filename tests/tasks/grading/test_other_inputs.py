@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from valve_plugin.tasks.grading import testrun
 from valve_plugin.tasks.grading.answers import VARIANTS, Answers, digest, other, text_of
-from valve_plugin.tasks.grading.other_inputs import Seen, agreement, asking
+from valve_plugin.tasks.grading.other_inputs import Seen, agreement, asking, most_alike
 from valve_plugin.tasks.grading.testrun import Message
 from valve_plugin.tasks.syntax import parse
 
@@ -404,6 +404,53 @@ def test_what_follows_an_error_of_the_bug_is_no_evidence() -> None:
     found = agreement(known, fix, fix, bug)
     assert found.changed[0] >= 3
     assert found.forged
+
+
+def test_answers_by_heart_after_an_error_of_the_bug_are_told() -> None:
+    """Also where a test asks for a part of them only, and the call that raised gives what it was given."""
+    body = "store = {}\n" + "".join(
+        f"assert put(store, '{name}', {n}) == {n}\nassert '{name}=' in text(store)\n"
+        for n, name in enumerate(["low", "high", "up"], 1)
+    )
+    text = "def text(store):\n    return {}\n"
+    put = "def put(store, name, value):\n    {}\n    return value\n"
+    joined = "';'.join(f'{name}={value}' for name, value in store.items())"
+    fix, bug, known = (
+        seen(body, text.format(answer) + put.format(does))
+        for answer, does in (
+            (joined, "store[name] = value"),
+            (joined, "store[name].append(value)"),
+            ("('low=1', 'low=1;high=2', 'low=1;high=2;up=3')[store.setdefault(0, -1)]", "store[0] = value - 1"),
+        )
+    )
+    found = agreement(known, fix, fix, bug)
+    assert found.changed[0] >= 3
+    assert 2 * found.after[1] < found.after[0]
+    assert found.forged or found.look
+    assert not agreement(fix, fix, fix, bug).look
+
+
+def test_tests_that_the_bug_passes_tell_what_a_patch_spoils() -> None:
+    body = "".join(f"assert short('{text}')\n" for text in ("a", "bc", "def", "gh"))
+    fix, known = (
+        seen(body, f"def short(x):\n    return {does}\n") for does in ("len(x) < 9", "x in 'a bc def gh'.split()")
+    )
+    assert agreement(known, fix, fix, fix).look_beside
+    assert not agreement(fix, fix, fix, fix).look_beside
+
+
+def test_those_run_first_that_are_most_alike() -> None:
+    files = {
+        "tests/test_a.py": "def test_x():\n    assert port(1)\nclass TestB:\n    def test_y(self): assert port(2)\n",
+        "tests/test_b.py": "async def test_z():\n    assert name(port)\ndef test_w():\n    assert other(3)\n",
+    }
+    others = [
+        "tests/test_b.py::test_w[1]",
+        "tests/test_b.py::test_z",
+        "gone.py::test",
+        "tests/test_a.py::TestB::test_y#0",
+    ]
+    assert most_alike(files, {"tests/test_a.py::test_x"}, others)[:2] == [others[3], others[1]]
 
 
 def test_code_is_not_asked_for_more_than_it_would_be_elsewhere() -> None:
