@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import PurePosixPath
 
 from valve_plugin.records import SUSPICIOUS, Task
@@ -30,14 +30,14 @@ def compared(prepared: PreparedRepository, task: Task, bug: str, tree: str, sand
     why = ""
     for second in (False, True):  # what a run shows, another one confirms
         run, seen, died = ask.runs(tree, again=second)
-        found, beside = (
-            agreement(*(ask.of(failing, one) for one in (seen, fixed, again, broken))) for failing in (True, False)
-        )
+        notes = (seen, fixed, again, broken)
+        found = agreement(*(_of(ask.failing, one) for one in notes))
         why = found.forged or ("with other inputs, it ends the process of its tests" if died and not early else "")
         if alone := [test for test in ask.functions if fix.get(test) == "passed" != run.get(test)]:
             why = f"{alone[0]} passes only where it runs as a test; with the known fix, elsewhere too"
         if not why:
-            look = found.look or beside.look_beside
+            beside = (agreement(*(_of({name}, one) for one in notes)).look_beside for name in ask.beside)
+            look = found.look or next(filter(None, beside), "")
             return "", look if sandbox.isolates else ""  # else there are no other inputs
     return f"{SUSPICIOUS} {why}", ""
 
@@ -62,19 +62,16 @@ class _Asking:
         tests = task.fail_to_pass if self._files else ()
         failing = _some_of_each(tests)
         self.functions = self._inside(failing)
-        self._failing = {function_of(test) for test in failing}
+        self.failing = {function_of(test) for test in failing}
         near = [test for test in task.pass_to_pass if tests and test.partition("::")[0] in self._files]
-        near = [test for test in near if function_of(test) not in self._failing]
-        beside = most_alike(self._files, self._failing, _some_of_each(near))[:_MOST_BESIDE]
+        near = [test for test in near if function_of(test) not in self.failing]
+        beside = most_alike(self._files, self.failing, _some_of_each(near))[:_MOST_BESIDE]
+        self.beside = sorted({function_of(test) for test in beside})
         self._tests, self._programs = [*failing, *beside], (*self.functions, *self._inside(beside))
 
     def _inside(self, tests: Sequence[str]) -> tuple[str, ...]:
         """Return the functions of tests that may run as a program."""
         return tuple(sorted({function_of(test) for test in tests if test.partition("::")[0] in self._files}))
-
-    def of(self, failing: bool, seen: Seen) -> Seen:
-        """Return what the tests saw that fail with the bug, or those beside them."""
-        return {test: one for test, one in seen.items() if (function_of(test) in self._failing) == failing}
 
     def runs(self, tree: str, *, again: bool = False) -> tuple[dict[str, str], dict[str, dict[str, str]], bool]:
         """Return (verdicts of the functions that run as a program, what all tests saw, whether it died) with a tree."""
@@ -86,7 +83,7 @@ class _Asking:
         others = tuple(
             test for test in self._tests if test in self._elsewhere or passed.get(function_of(test)) != "passed"
         )
-        if all(function_of(test) not in self._failing for test in others):
+        if all(function_of(test) not in self.failing for test in others):
             others = ()  # those beside are not worth a run of their own
         seen = {test: one for test, one in run.answers.items() if passed.get(test.partition("#")[0]) == "passed"}
         if others:
@@ -96,6 +93,10 @@ class _Asking:
             under = run_once(self._prepared, asked, self._paths, self._sandbox, Asked(others, {}), again=again)
             return run.tests, seen | under.answers, run.died is not None or under.died is not None
         return run.tests, seen, run.died is not None
+
+
+def _of(functions: Set[str], seen: Seen) -> Seen:
+    return {test: one for test, one in seen.items() if function_of(test) in functions}
 
 
 def _some_of_each(tests: Sequence[str]) -> Sequence[str]:

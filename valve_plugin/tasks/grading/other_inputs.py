@@ -278,7 +278,7 @@ class Agreement(NamedTuple):
     def look_beside(self) -> str:
         """What a person should look at if these tests passed with the bug."""
         of, same = self.kept
-        if of < _FEW or 2 * same >= of:
+        if of < _FEW or 3 * same > 2 * of:
             return ""
         return f"what other tests see: {same} of {of} values that the bug leaves right are those of the known fix"
 
