@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +61,15 @@ def test_a_page_without_a_place_has_one_of_its_bank(tmp_path: Path, data_dir: Pa
     assert len({first for first, _ in places}) == 3
     assert all(data_dir in first.parents and first.parent.stat().st_mode & 0o77 == 0 for first, _ in places)
     assert not BankStore.open(Path(banks[0])).local.exists, "a page is no rollout that this machine keeps"
+
+
+def test_a_page_is_private_under_any_umask(tmp_path: Path, data_dir: Path) -> None:
+    bank, before = str(sample(tmp_path / "a").dir), os.umask(0)
+    try:
+        page = Path(valve("report", "--bank", bank).stdout.strip())
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in list(page.parents)[:2]} == {0o700}
 
 
 def test_the_numbers_are_json(tmp_path: Path, data_dir: Path) -> None:

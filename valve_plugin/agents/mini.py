@@ -64,7 +64,7 @@ def require_user_folder() -> None:
         ConfigError: it cannot be made.
     """
     try:
-        _user_folder().mkdir(parents=True, exist_ok=True)
+        _user_folder().mkdir(mode=0o700, parents=True, exist_ok=True)  # keys are kept there
     except OSError as e:
         raise ConfigError(
             f"mini-SWE-agent needs the folder {_user_folder()}, which cannot be made: {e.strerror}; name one that can, "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option
 from valve_plugin.errors import ConfigError
+from valve_plugin.files import make_dir
 from valve_plugin.paths import page_path
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ def report(
         shown = attempt_details(zip(runs, (store.local for store in stores), strict=True), _ROOM)
         path = out or page_path(*(store.dir for store in stores))
         with output.explain_errors("--out", path):
-            path.parent.mkdir(mode=0o777 if out else 0o700, parents=True, exist_ok=True)  # patches are private code
+            if not out:
+                make_dir(path.parent, 0o700)  # patches are private code
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(render_page(runs, shown), encoding="utf-8")
         (output.note if json else output.say)(str(path))
         if open_:
