@@ -37,8 +37,6 @@ else:
 
 RERUNNERS = frozenset({"rerunfailures", "flaky"})
 """Plugins that run a failed test again."""
-DEPTH = 100
-"""Calls that do not count for Python's limit: more than there are above a test, so that their number tells nothing."""
 LONGEST = 300
 """Characters of a name that are printed as progress: the output is limited, and verdicts need the space."""
 
@@ -169,7 +167,7 @@ class Asker(Reporter):
             for name in item.callspec.params if hasattr(item, "callspec") else ():
                 if name in given:  # what a fixture makes of its parameter, too
                     given[name] = self._ask.vary(name, given[name])
-            with bare(getattr(item, "fixturenames", ())):
+            with bare(getattr(item, "fixturenames", ())), answers.uncounted():
                 runtest()
 
         def run(variant: int) -> str:
@@ -199,8 +197,6 @@ def bare(fixtures: Collection[str]) -> Iterator[None]:
     sys.argv[:] = [__file__]
     sys.unraisablehook, threading.excepthook = _HOOKS
     faulthandler.disable()
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(limit + DEPTH)
     root = logging.getLogger()
     theirs = [one for one in root.handlers if type(one).__module__.startswith("_pytest.") and "caplog" not in fixtures]
     root.handlers[:] = [one for one in root.handlers if one not in theirs]
@@ -212,7 +208,6 @@ def bare(fixtures: Collection[str]) -> Iterator[None]:
             yield
         finally:
             root.handlers += theirs
-            sys.setrecursionlimit(limit)
 
 
 class SourceLoader(importlib.machinery.SourceFileLoader):

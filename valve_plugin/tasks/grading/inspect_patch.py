@@ -12,6 +12,7 @@ ordinary.
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import re
 import sys
@@ -100,8 +101,8 @@ _GIVEN_OF = {
         warning error exception critical log"""),
 }
 """Modules of which these names answer from what they are given, as do constants, and no others."""
-_PLACES = _words("__file__ __path__ __cached__")
-"""Names by which code knows where it is."""
+_PLACES = _words("__file__ __path__ __cached__ pathname funcName")
+"""Names by which code knows where it is, or where it is called."""
 _AROUND = _PLACES | _words("open input RecursionError __debug__")
 _OF_PATHS = _words("""
     exists is_file is_dir iterdir glob rglob read_text read_bytes open stat lstat resolve absolute samefile owner
@@ -205,7 +206,7 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr"):
             written.update(node.args[:1] if all(isinstance(one, ast.Constant) for one in node.args[1:2]) else ())
     nodes = sorted(ast.walk(tree), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
-    given = {node for node in nodes if isinstance(node, ast.Name) and bound.get(node.id) in _INNER} - written
+    given = {node for node in nodes if isinstance(node, ast.Name) and _is_module(bound.get(node.id, ""))} - written
     found = (
         (getattr(node, "lineno", 0), what)
         for node in nodes
@@ -215,7 +216,11 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
             *_callers(node),
             *_around(node, bound),
             *_changes(node, bound),
-            *([f"hands on the module {bound[node.id]}"] if node in given else ()),
+            *(
+                [_ASKS * (bound[node.id] not in _INNER) + f"hands on the module {bound[node.id]}"]
+                if node in given
+                else ()
+            ),
         )
     )
     return tuple(dict.fromkeys(found))
@@ -261,7 +266,7 @@ def _callers(node: ast.AST) -> Iterator[str]:
     match node:
         case (
             ast.keyword(arg="stacklevel", value=level)
-            | ast.Constant(value="stacklevel" as level)
+            | (ast.Constant(value="stacklevel") as level)
             | ast.Call(func=ast.Attribute(attr="warn"), args=[_, _, level, *_])
         ) if getattr(level, "value", 0) not in (1, 2):
             yield f"{_ASKS}`stacklevel=`"
@@ -286,6 +291,8 @@ def _around(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
             yield f"{_ASKS}`{name}`"
         case ast.Attribute(attr=str() as name) | ast.Constant(value=str() as name) if name in _PLACES:
             yield f"{_ASKS}`{name}`"
+        case ast.Attribute(value=ast.Name(id=name), attr="__self__") if name in dir(builtins):
+            yield "reaches the module builtins through another"
         case ast.Attribute(attr=name) if (
             name in _OF_PATHS and "pathlib" in str([*bound.values()]) and not _full(node, bound).startswith("os.")
         ):
@@ -303,6 +310,10 @@ def _changes(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
             full = ""
     if isinstance(_real(full), types.ModuleType | type):
         yield f"changes {full} for others"
+
+
+def _is_module(name: str) -> bool:
+    return name in _INNER or isinstance(_real(name), types.ModuleType)
 
 
 def _real(name: str) -> object:

@@ -12,13 +12,13 @@ environment.
 from __future__ import annotations
 
 import ast
-import asyncio
 import functools
 import importlib.abc
 import importlib.machinery
 import inspect
 import json
 import os
+import re
 import shutil
 import sys
 import types
@@ -38,8 +38,6 @@ _SET_UP = frozenset(
     | {"teardown_module", "setup_function", "teardown_function", "setUpModule", "tearDownModule"}
 )
 """What pytest calls around tests; where there is any, a fixture that each test gets, or Hypothesis, none runs here."""
-_DEPTH = 100
-"""Calls that do not count for Python's limit: more than there are above a test, so that their number tells nothing."""
 _leave = os._exit
 
 
@@ -114,7 +112,7 @@ def load(root: str, path: str, source: str, packages: list[str], more: dict[str,
     sys.modules[_NAME] = module
     known = set(map(id, below(object)))
     exec(compile(Renamed().visit(tree), f"{_NAME}.py", "exec"), vars(module))  # noqa: S102
-    vars(module).update(more)
+    vars(module).update(more, __name__="__main__")  # its functions are called as those of a script
     sys.path.remove(place)
     case = getattr(sys.modules.get("unittest"), "TestCase", ())
     hide(_TOOLS.difference(packages), known)
@@ -140,6 +138,7 @@ def hide(tools: frozenset[str], known: set[int]) -> None:
         return (one for one in found(*given) if one.metadata["Name"].lower() not in tools)
 
     finder.find_distributions = staticmethod(others)  # type: ignore[method-assign,assignment]
+    NoTools.__name__ = NoTools.__qualname__ = _NAME
     sys.meta_path.insert(0, NoTools(tools - {"unittest"}))
 
 
@@ -196,7 +195,7 @@ def calls(module: types.ModuleType, case: Any, name: str, vary: Any) -> list[Any
         arguments = {name: vary(name, value) for name, value in arguments.items()}
         answer = getattr(this, last)(**arguments)
         if inspect.iscoroutine(answer):
-            asyncio.run(answer)
+            importlib.import_module("asyncio").run(answer)
 
     return [lambda one=one: call(one) for one in given]
 
@@ -237,16 +236,20 @@ def outcomes(plan: dict[str, Any], path: str, source: str, ask: answers.Answers)
         if test.partition("::")[0] == path:
             try:
                 each = enumerate(calls(module, case, name, ask.vary))
-                ends = [ask.runs(f"{test}#{n}", functools.partial(end_of, call))[0] for n, call in each]
+                ends = [
+                    ask.runs(f"{test}#{n}", functools.partial(end_of, plan["uncounted"], call))[0] for n, call in each
+                ]
             except BaseException:  # noqa: BLE001
                 ends = ["none"]
             yield test, "failed" if any(ends) else "passed"
 
 
-def end_of(call: Any, _: int) -> str:
+def end_of(uncounted: Any, call: Any, _: int) -> str:
     """Return what a call raises, or "" if nothing."""
+    re.purge()  # our patterns tell nothing
     try:
-        call()
+        with uncounted():
+            call()
     except BaseException as e:  # noqa: BLE001
         return type(e).__qualname__
     return ""
@@ -266,8 +269,8 @@ def main() -> None:
     vars(sys.modules["__main__"]).update({name: value for name, value in started.items() if name.startswith("__")})
     for name in ("PYTHONPATH", "PYTHONHASHSEED"):  # it has its effect
         os.environ.pop(name, None)
-    sys.setrecursionlimit(sys.getrecursionlimit() + _DEPTH)
     report.record(event="start", reruns=False, shadows=[])
+    plan["uncounted"] = asker.uncounted
     finders, ask = list(sys.meta_path), asker.Answers(report, plan["variants"])
     for path, source in plan["files"].items():
         sys.meta_path[:] = finders
