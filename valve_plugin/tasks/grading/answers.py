@@ -123,7 +123,7 @@ class Answers:
     def _other(self, place: str, value: Any) -> Any:
         run, nth = self._variant, self._places.setdefault(place, len(self._places))
         if run <= _ALL:  # every value is another one; equal ones stay equal
-            return other(value, number(text_of(value), run)) if run else value
+            return others(value, run) if run else value
         chance = number(place, run)  # about a third of the values; then a sixteenth in turn, as some have to stay
         return other(value, chance) if (chance % 3 if run <= _THIRD else (nth + run) % 16) == 0 else value
 
@@ -311,6 +311,16 @@ def other(value: Any, chance: int) -> Any:
             for key, more, one in changed
         }
     return value
+
+
+def others(value: Any, run: int) -> Any:
+    """Return another value in which all are other ones; what is equal stays equal, also within others."""
+    kind = type(value)
+    if kind in (list, tuple):
+        return kind(others(one, run) for one in value)
+    if kind is dict:
+        return {others(key, run): others(one, run) for key, one in value.items()}
+    return other(value, number(text_of(value), run))
 
 
 def text_of(value: Any) -> str:

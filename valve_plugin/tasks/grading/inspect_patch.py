@@ -80,7 +80,8 @@ _NOT_GIVEN = _words("""
     threading.enumerate threading.active_count warnings.filters warnings.showwarning urllib.request minidom.parse
     Logger.manager asyncio.get_event_loop asyncio.get_running_loop asyncio.new_event_loop
     asyncio.create_subprocess_exec asyncio.create_subprocess_shell datetime.fromtimestamp date.fromtimestamp
-    http.cookiejar http.client http.server etree.ElementInclude ElementTree.parse""")
+    asyncio.open_connection asyncio.start_server futures.ProcessPoolExecutor threading.get_native_id
+    threading.get_ident xml.sax http.cookiejar http.client http.server etree.ElementInclude ElementTree.parse""")
 _GIVEN_OF = {
     "os": _words("path sep altsep extsep pathsep linesep curdir pardir devnull name fspath fsencode fsdecode PathLike"),
     "path": _words("""
@@ -103,10 +104,10 @@ _GIVEN_OF = {
 """Modules of which these names answer from what they are given, as do constants, and no others."""
 _PLACES = _words("__file__ __path__ __cached__ pathname funcName")
 """Names by which code knows where it is, or where it is called."""
-_AROUND = _PLACES | _words("open input RecursionError __debug__")
+_AROUND = _PLACES | _words("open input RecursionError MemoryError __debug__")
 _OF_PATHS = _words("""
     exists is_file is_dir iterdir glob rglob read_text read_bytes open stat lstat resolve absolute samefile owner
-    expanduser mkdir touch rmdir unlink rename""")
+    expanduser mkdir touch rmdir unlink rename readlink walk is_symlink is_mount is_socket is_fifo""")
 """What paths answer from the disk."""
 _ASKS = "asks for "
 _COMPARES = _words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__")
@@ -378,7 +379,8 @@ def _asks(name: str) -> Iterator[str]:
 
 def _is_asked(module: str, name: str) -> bool:
     of = _GIVEN_OF.get(module)
-    return f"{module}.{name}" in _NOT_GIVEN or (of is not None and name not in of and not name.isupper())
+    private = name.startswith("_") and not name.endswith("__")
+    return private or f"{module}.{name}" in _NOT_GIVEN or (of is not None and name not in of and not name.isupper())
 
 
 def _module(name: str, module: str, own: frozenset[str]) -> Iterator[str]:

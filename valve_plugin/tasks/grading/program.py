@@ -147,6 +147,7 @@ def script(path: str) -> Any:
     module = types.ModuleType(_NAME)
     module.__file__ = path
     exec(nameless(compile(text_of(path), f"{_NAME}.py", "exec")), vars(module))  # noqa: S102
+    module.__name__ = "__main__"  # whose functions a script calls
     return module
 
 
