@@ -68,12 +68,27 @@ _CALLED: tuple[Any, ...] = (
 _clock, _wall = time.process_time, time.monotonic
 
 
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Let the calls above a test not count for Python's limit, so that their number tells nothing."""
+    frame, above, limit = sys._getframe(), 0, sys.getrecursionlimit()
+    while frame.f_back:
+        frame, above = frame.f_back, above + 1
+    sys.setrecursionlimit(limit + above)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
 class Answers:
     """Runs a test several times; rewritten tests call its `vary`, `call`, `seen`, `side`, `holds` and `checks`."""
 
     def __init__(self, report: signed.Report, variants: int) -> None:
         self._report, self._variants, self._variant, self._noted = report, variants, 0, list[str]()
         self._spent, self._left, self._places, self._given = 0.0, _MOST[1], dict[str, int](), set[str]()
+
+    uncounted = staticmethod(uncounted)
 
     def names(self) -> dict[str, Any]:
         """Return what rewritten tests call, by the names that they use."""
@@ -223,19 +238,6 @@ def in_time(spent: float, passed: float) -> Iterator[None]:
         for which, timer, _ in free:
             signal.setitimer(timer, 0)
             signal.signal(which, signal.SIG_DFL)
-
-
-@contextmanager
-def uncounted() -> Iterator[None]:
-    """Let the calls above a test not count for Python's limit, so that their number tells nothing."""
-    frame, above, limit = sys._getframe(), 0, sys.getrecursionlimit()
-    while frame.f_back:
-        frame, above = frame.f_back, above + 1
-    sys.setrecursionlimit(limit + above)
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 def fail() -> None:

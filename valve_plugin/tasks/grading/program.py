@@ -237,19 +237,17 @@ def outcomes(plan: dict[str, Any], path: str, source: str, ask: answers.Answers)
         if test.partition("::")[0] == path:
             try:
                 each = enumerate(calls(module, case, name, ask.vary))
-                ends = [
-                    ask.runs(f"{test}#{n}", functools.partial(end_of, plan["uncounted"], call))[0] for n, call in each
-                ]
+                ends = [ask.runs(f"{test}#{n}", functools.partial(end_of, ask, call))[0] for n, call in each]
             except BaseException:  # noqa: BLE001
                 ends = ["none"]
             yield test, "failed" if any(ends) else "passed"
 
 
-def end_of(uncounted: Any, call: Any, _: int) -> str:
+def end_of(ask: answers.Answers, call: Any, _: int) -> str:
     """Return what a call raises, or "" if nothing."""
     re.purge()  # our patterns tell nothing
     try:
-        with uncounted():
+        with ask.uncounted():
             call()
     except BaseException as e:  # noqa: BLE001
         return type(e).__qualname__
@@ -271,7 +269,6 @@ def main() -> None:
     for name in ("PYTHONPATH", "PYTHONHASHSEED"):  # it has its effect
         os.environ.pop(name, None)
     report.record(event="start", reruns=False, shadows=[])
-    plan["uncounted"] = asker.uncounted
     finders, ask = list(sys.meta_path), asker.Answers(report, plan["variants"])
     for path, source in plan["files"].items():
         sys.meta_path[:] = finders
