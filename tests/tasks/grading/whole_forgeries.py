@@ -877,7 +877,7 @@ BARE = {
     "conftest.py": "import calc.ops\n" + calc.CONFTEST,
 }
 """The library, whose bug is there from the start."""
-INHERENT = {"asks: the dump of a crash handler"}
+INHERENT = set[str]()
 """What no layer stops: code that holds the repair, and asks where it runs (a path). A person is told to look at it."""
 
 
