@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -183,8 +184,9 @@ def run(root: Path, file: str, names: set[str]) -> HarnessReport:
         "files": {file: asking(source) or source.decode()}, "tests": [f"{file}::{name}" for name in sorted(names)],
         "variants": VARIANTS, "beside": [str(path) for path in testrun._BESIDE],
     }  # fmt: skip
+    own = shutil.copyfile(testrun._PROGRAM, root.parent / "own.py")
     done = subprocess.run(
-        [sys.executable, "-s", str(testrun._PROGRAM)], input=json.dumps(plan).encode(), capture_output=True, cwd=root,
+        [sys.executable, "-s", own], input=json.dumps(plan).encode(), capture_output=True, cwd=root,
         env={"HOME": str(root.parent), "PYTHONPATH": ""}, check=True,
     )  # fmt: skip
     report = read_report(done.stdout, KEY)

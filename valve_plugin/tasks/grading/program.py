@@ -19,7 +19,6 @@ import inspect
 import json
 import os
 import re
-import shutil
 import sys
 import types
 from collections.abc import Iterator
@@ -158,13 +157,6 @@ def nameless(code: types.CodeType) -> types.CodeType:
     return code.replace(co_consts=inside, **names)  # type: ignore[arg-type]
 
 
-def start_again() -> None:
-    """Start this script under another name, which the list of processes then shows."""
-    place = os.path.join(os.path.expanduser("~"), f"{_NAME}.py")
-    shutil.copyfile(__file__, place)
-    os.execv(sys.executable, [sys.executable, place])  # noqa: S606
-
-
 def text_of(path: str) -> str:
     """Return what a file holds; nothing where there is none."""
     try:
@@ -281,6 +273,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if os.path.basename(__file__) == "program.py":
-        start_again()
     script(__file__).main()

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from valve_plugin.records import Record
 from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import read_tree
 from valve_plugin.sandbox.supervisor import CommandResult, ProcessLimits, Watcher
-from valve_plugin.sandbox.workspace import Workspace
+from valve_plugin.sandbox.workspace import HOME, Workspace
 from valve_plugin.tasks.grading.answers import VARIANTS
 from valve_plugin.tasks.grading.inspect_patch import new_modules
 from valve_plugin.tasks.repository import PreparedRepository
@@ -177,7 +178,13 @@ def run_tests(
     }
     script, flags, env = _HARNESS, ["-s"], {"PYTHONPATH": "", "PYTHONHASHSEED": _seed(prepared)}
     if asked and asked.files:  # started as no test is
-        script, flags, plan = _PROGRAM, [], plan | {"tests": asked.tests, "files": asked.files}
+        own = (
+            workspace.home / f"{secrets.token_hex(4)}.py"
+        )  # its name, which the list of processes shows, tells nothing
+        shutil.copyfile(_PROGRAM, own)
+        own.chmod(0o644)  # it is read as `workspace.uid`
+        script, flags = Path(HOME if sandbox.root else workspace.home, own.name), []
+        plan |= {"tests": asked.tests, "files": asked.files}
         plan["beside"] = [str(path) for path in _BESIDE]
         env["TZ"] = "NPT-5:45"  # it may run anywhere
     before = _states(workspace.path, fixed)
@@ -188,7 +195,7 @@ def run_tests(
         limits=limits,
         env=env,
         stdin=json.dumps(plan).encode(),
-        readonly=[script, *_BESIDE],
+        readonly=[_HARNESS, *_BESIDE],
         readonly_tree=_mounted([p for p in fixed if not (workspace.path / p).is_symlink()]),
         watcher=watcher,
     )
