@@ -178,9 +178,7 @@ def run_tests(
     }
     script, flags, env = _HARNESS, ["-s"], {"PYTHONPATH": "", "PYTHONHASHSEED": _seed(prepared)}
     if asked and asked.files:  # started as no test is
-        own = (
-            workspace.home / f"{secrets.token_hex(4)}.py"
-        )  # its name, which the list of processes shows, tells nothing
+        own = workspace.home / f"{secrets.token_hex(4)}.py"  # the list of processes shows this name
         shutil.copyfile(_PROGRAM, own)
         own.chmod(0o644)  # it is read as `workspace.uid`
         script, flags = Path(HOME if sandbox.root else workspace.home, own.name), []
