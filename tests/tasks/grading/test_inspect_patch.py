@@ -43,6 +43,7 @@ def test_moved_and_renamed_code_is_ordinary() -> None:
     before = {"a/x.py": FRAMES, "a/y.py": b""}
     assert inspect(before, {"a/x.py": b"", "a/y.py": FRAMES}) == []
     assert inspect(before, {"a/z.py": FRAMES, "a/y.py": b""}) == []
+    assert inspect(before, {"a/x.py": FRAMES + b"\n", "a/y.py": FRAMES}) == ["a/y.py:4 `_getframe`: no repair needs it"]
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,9 @@ def test_moved_and_renamed_code_is_ordinary() -> None:
         ("x = getattr(f, f\"__built{'ins__'}\")", "1 names in a text: __builtins__"),
         ("import hashlib\nhashlib.blake2b = f", "2 changes hashlib for others"),
         ("from json import JSONDecoder as j\nsetattr(j, name, f)", "2 changes json.JSONDecoder for others"),
+        ("x = getattr(f, '__GLOBALS__'.lower())", "1 names in a text: __GLOBALS__"),
+        (f"x = '{'a ' * 200}{{0.__globals__}}'.format(f)", "1 names in a text: __globals__"),
+        ("x = vars()", "1 `locals`: no repair needs it"),
         ("import math\nx = math.__dict__", "2 hands on the module math"),
         ("import __main__", "1 `__main__`: no repair needs it"),
         ("import math\ndel math.isclose", "2 changes math for others"),
@@ -104,11 +108,14 @@ import pathlib
 def p(x):
     warnings.warn("x", Warning, 3)
     return pathlib.Path(x).is_dir(), x.exists(), __file__, open(x), x.name
+    warnings.filterwarnings("error", module=x)
+    x.info("", stacklevel=2), print.__self__
 """
     found = ["datetime.datetime.now", "os.environ", "tempfile.gettempdir", "time.time"]
     found = [f"6 asks for `{name}`" for name in sorted(found)]
     found += ["11 asks for `abc.get_cache_token`", "11 asks for `os.path.expanduser`"]
     more = ["9 asks for `stacklevel=`", "10 asks for `catch_warnings(record=)`"]
+    more += ["16 asks for `filterwarnings(module=)`", "17 asks for `stacklevel=`", "17 asks for `__self__`"]
     more += ["14 asks for `stacklevel=`", *(f"15 asks for `{one}`" for one in ("is_dir", "exists", "__file__", "open"))]
     assert sorted(inspect(before, {"a.py": code}, marks=True)) == sorted(f"a.py:{one}" for one in found + more)
     assert inspect(before, {"a.py": code}) == []
@@ -127,6 +134,7 @@ def test_links_programs_and_broken_files() -> None:
     assert inspect({}, {"data.bin": b"\x7fELF..."}) == ["data.bin is a binary program or archive"]
     assert inspect({"a.py": b""}, {"a.py": b"def (:"}) == ["a.py cannot be read as Python"]
     assert inspect({"a.py": b"def (:"}, {"a.py": b"def (: #"}) == []
+    assert inspect({}, {"a.py": b"# coding: own\nx = 1"}) == ["a.py cannot be read as Python"]
 
 
 ORDINARY = '''
@@ -224,7 +232,7 @@ def test_many_files_are_read_together() -> None:
     after = before | {f"a{n}.py": ("100644", "new") for n in range(0, 100, 2)} | {"b.py": ("100644", "frames")}
     found = inspect_patch(before, after, before, read)
     assert {one.path for one in found} == {"b.py"}
-    assert calls == [50, 50 * 3 + 1]
+    assert calls == [50 * 2, 50 * 3 + 1]
 
 
 def test_new_modules() -> None:

@@ -81,7 +81,9 @@ _NOT_GIVEN = _words("""
     Logger.manager asyncio.get_event_loop asyncio.get_running_loop asyncio.new_event_loop
     asyncio.create_subprocess_exec asyncio.create_subprocess_shell datetime.fromtimestamp date.fromtimestamp
     asyncio.open_connection asyncio.start_server futures.ProcessPoolExecutor threading.get_native_id
-    threading.get_ident xml.sax http.cookiejar http.client http.server etree.ElementInclude ElementTree.parse""")
+    threading.get_ident xml.sax http.cookiejar http.client http.server etree.ElementInclude ElementTree.parse
+    ElementTree.iterparse dom.pulldom zoneinfo.reset_tzpath asyncio.subprocess asyncio.events futures.process""")
+_LOGS = _words("debug info warning error exception critical log")
 _GIVEN_OF = {
     "os": _words("path sep altsep extsep pathsep linesep curdir pardir devnull name fspath fsencode fsdecode PathLike"),
     "path": _words("""
@@ -98,16 +100,17 @@ _GIVEN_OF = {
     "tokenize": _words("generate_tokens tokenize untokenize detect_encoding TokenInfo TokenError tok_name"),
     "shlex": _words("split join quote"),
     "logging": _words("""
-        getLogger getLevelName addLevelName Formatter Handler NullHandler StreamHandler Filter LoggerAdapter debug info
-        warning error exception critical log"""),
+        getLogger getLevelName addLevelName Formatter Handler NullHandler StreamHandler Filter LoggerAdapter""")
+    | _LOGS,
 }
 """Modules of which these names answer from what they are given, as do constants, and no others."""
-_PLACES = _words("__file__ __path__ __cached__ pathname funcName")
-"""Names by which code knows where it is, or where it is called."""
+_PLACES = _words("__file__ __path__ __cached__ __self__ pathname funcName")
+"""Names by which code knows where it is, where it is called, or of what a function is."""
 _AROUND = _PLACES | _words("open input RecursionError MemoryError __debug__")
 _OF_PATHS = _words("""
     exists is_file is_dir iterdir glob rglob read_text read_bytes open stat lstat resolve absolute samefile owner
-    expanduser mkdir touch rmdir unlink rename readlink walk is_symlink is_mount is_socket is_fifo""")
+    expanduser mkdir touch rmdir unlink rename readlink walk is_symlink is_mount is_socket is_fifo cwd home group
+    chmod""")
 """What paths answer from the disk."""
 _ASKS = "asks for "
 _COMPARES = _words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__")
@@ -156,7 +159,11 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
     """
     own = frozenset(_top_names([*before, *after])) - sys.stdlib_module_names
     gone = [path for path in before if after.get(path) != before[path] and path.endswith(_SOURCE)]
-    moved = {what for source in read([before[path][1] for path in gone]) for _, what in uses(source, own) or ()}
+    held = iter(read([tree[path][1] for path in gone for tree in (before, after) if path in tree]))
+    moved = set[str]()  # what left a file
+    for path in gone:
+        was, still = (uses(next(held), own) or () if path in tree else () for tree in (before, after))
+        moved |= {what for _, what in was} - {what for _, what in still}
     found: list[Suspicion] = []
     files = {
         path: [tree[path][1] for tree in (after, before, ordinary) if path in tree]
@@ -168,7 +175,7 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
         found += _file_kinds(path, after[path][0], new, states)
         now, *old = [uses(one, own) if path.endswith(_SOURCE) else () for one in (new, *states)]
         if now is None:
-            found += [Suspicion(path, 0, "cannot be read as Python")] if states and None not in old else []
+            found += [Suspicion(path, 0, "cannot be read as Python")] if None not in old else []
         else:
             usual = moved | {what for one in old if one for _, what in one}
             found += [Suspicion(path, line, what) for line, what in now if what not in usual]
@@ -248,10 +255,12 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
             text = text.decode("latin-1") if isinstance(text, bytes) else text
             if named := _IN_TEXT.search(text[:10_000]):
                 yield f"names tests or their process: {named[0]!r}"
-            words = re.findall(r"[A-Za-z_]\w*", text) if len(text) <= _LONGEST_WORDS else ()
-            yield from (f"names in a text: {word}" for word in words if word in _NAMES and "_" in word)
+            words = re.findall(r"[A-Za-z_]\w*" if len(text) <= _LONGEST_WORDS else r"\{[^{}]*\.(\w+)", text)
+            yield from (f"names in a text: {word}" for word in words if "_" in word and {word, word.lower()} & _NAMES)
         case ast.BinOp() | ast.JoinedStr() | ast.Call() | ast.Subscript() if _joined(node):
             yield from (f"names in a text: {word}" for word in _NAMES & {_joined(node)})
+        case ast.Call(func=ast.Name(id="vars"), args=[]):
+            yield "locals"
         case ast.Call(func=ast.Name(id="vars"), args=[ast.Name(id=name)]) if bound.get(name) in sys.stdlib_module_names:
             yield f"hands on the module {bound[name]}"
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if name in _COMPARES and not _compares(node):
@@ -271,8 +280,14 @@ def _callers(node: ast.AST) -> Iterator[str]:
             | ast.Call(func=ast.Attribute(attr="warn"), args=[_, _, level, *_])
         ) if getattr(level, "value", 0) not in (1, 2):
             yield f"{_ASKS}`stacklevel=`"
-        case ast.Call(func=ast.Attribute(attr="catch_warnings"), keywords=[_, *_]):
-            yield f"{_ASKS}`catch_warnings(record=)`"
+        case ast.Call(func=ast.Attribute(attr=name), args=given, keywords=named):
+            words = {one.arg for one in named}
+            if name in _LOGS and "stacklevel" in words:
+                yield f"{_ASKS}`stacklevel=`"
+            elif name == "filterwarnings" and (given[3:] or words & {"module", "lineno"}):
+                yield f"{_ASKS}`filterwarnings(module=)`"
+            elif name == "catch_warnings" and named:
+                yield f"{_ASKS}`catch_warnings(record=)`"
 
 
 def _around(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:

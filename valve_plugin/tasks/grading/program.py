@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _TOOLS = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "unittest", "py"})
 """Modules that a program does not load."""
-_NAME = "".join(chr(ord("a") + one % 26) for one in os.urandom(8))
-"""No name by which code knows that it is tested."""
+_NAME = "".join(chr(ord("a") + one % 26) for one in os.urandom(4 + os.urandom(1)[0] % 9))
+"""No name, nor length of one, by which code knows that it is tested."""
 _SET_UP = frozenset(
     {"setup", "teardown", "setup_method", "teardown_method", "setup_class", "teardown_class", "setup_module"}
     | {"teardown_module", "setup_function", "teardown_function", "setUpModule", "tearDownModule"}
