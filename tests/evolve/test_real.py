@@ -83,9 +83,9 @@ def test_real_rollouts_give_the_same_ledger_for_any_number_of_workers(calc, tmp_
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("agent", ["command", "claude", "codex"])
+@pytest.mark.parametrize("agent", ["command", "claude"])
 def test_other_agents_from_evolve_to_try(agent, calc, tmp_path, data_dir):
-    """Real Claude Code, real Codex and a command, with a model that learns from a note."""
+    """Real Claude Code and a command, with a model that learns from a note."""
     need("bwrap")
     bank, note = tmp_path / "bank", tmp_path / "note.md"
     note.write_text(f"## Edit\n\n{LESSON}\n")

@@ -191,8 +191,10 @@ def hosts() -> Iterator[dict[str, Calc]]:
 
 @heavy
 def test_each_whole_forgery_passes_where_nobody_looks(hosts: dict[str, Calc]) -> None:
-    """Else it would be none: alone all tests pass, and for other callers the bug stays."""
+    """Else it would be none: alone all tests pass, and for other callers the bug stays. One in three is looked at."""
     python, made = str(hosts["bare"][0].python), whole.forgeries()
+    assert len(made) >= 100
+    made = dict(list(made.items())[::3])
 
     def run(files: dict[str, str], *command: str) -> subprocess.CompletedProcess[bytes]:
         with tempfile.TemporaryDirectory(prefix="calc") as folder:  # no path of pytest's, which has its name
@@ -206,7 +208,6 @@ def test_each_whole_forgery_passes_where_nobody_looks(hosts: dict[str, Calc]) ->
         used = run({path: text for path, text in files.items() if path.startswith("calc/")}, "-S", "-c", call)
         return used.stdout.split()[-1:] != [b"9"] and run(files, "-m", "pytest", "-q", "tests").returncode == 0
 
-    assert len(made) >= 100
     with ThreadPoolExecutor(2) as pool:
         assert [name for name, forged in zip(made, pool.map(forges, made), strict=True) if not forged] == []
 
