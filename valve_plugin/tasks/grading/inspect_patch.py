@@ -109,8 +109,7 @@ _PLACES = _words("__file__ __path__ __cached__ __self__ pathname funcName")
 _AROUND = _PLACES | _words("open input RecursionError MemoryError __debug__")
 _OF_PATHS = _words("""
     exists is_file is_dir iterdir glob rglob read_text read_bytes open stat lstat resolve absolute samefile owner
-    expanduser mkdir touch rmdir unlink rename readlink walk is_symlink is_mount is_socket is_fifo cwd home group
-    chmod""")
+    expanduser mkdir touch rmdir unlink rename readlink walk is_symlink is_mount is_socket is_fifo cwd home chmod""")
 """What paths answer from the disk."""
 _ASKS = "asks for "
 _COMPARES = _words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__")
