@@ -30,7 +30,7 @@ from valve_plugin.sandbox.supervisor import (
     refuse,
     supervise,
 )
-from valve_plugin.sandbox.workspace import HOME, TESTBED, TMP, Workspace, open_workspace
+from valve_plugin.sandbox.workspace import TESTBED, TMP, Workspace, open_workspace
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -153,7 +153,7 @@ def _run(command: str | Sequence[str], workspace: Workspace, options: RunOptions
     folder = os.path.normpath(os.path.join(workspace.place, options.get("cwd", "")))
     inner = limits.wrap([*_drop_uid(workspace.uid), *argv(command, folder)])
     outer = [
-        *_isolate(workspace.uid),
+        *_isolate(workspace.uid, workspace.user),
         *_mounts(workspace, options.get("readonly", ()), options.get("readonly_tree", ())),
         *[word for name, value in variables.items() for word in ("--setenv", name, value)],
         *("--chdir", "/", "--", *inner),
@@ -228,9 +228,9 @@ def _await_end(status: Mapping[str, int]) -> bool:
     return True
 
 
-def _isolate(uid: int) -> list[str]:
+def _isolate(uid: int, host: str = "agent") -> list[str]:
     words = ["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
-    words += ["--unshare-cgroup-try", "--clearenv", "--hostname", "sandbox", "--cap-drop", "ALL"]
+    words += ["--unshare-cgroup-try", "--clearenv", "--hostname", host, "--cap-drop", "ALL"]
     if os.geteuid() != 0:
         return [*words, "--unshare-user", *_no_more_namespaces(), "--uid", str(uid), "--gid", str(uid)]
     # For root, the limit on processes works only after the uid is dropped for good. bwrap cannot do that, setpriv can.
@@ -268,7 +268,7 @@ def _mounts(workspace: Workspace, readonly: Sequence[Path], fixed: Sequence[str]
     words += ["--proc", "/proc"]
     words += [w for n in _HIDDEN if os.path.exists(f"/proc/{n}") for w in ("--ro-bind", "/dev/null", f"/proc/{n}")]
     words += ["--dev", "/dev", *_SHM, "--bind", str(workspace.tmp), TMP]
-    words += [*_parents(HOME), "--bind", str(workspace.home), HOME]
+    words += [*_parents(workspace.own), "--bind", str(workspace.home), workspace.own]
     words += [*_parents(workspace.place), "--bind", str(workspace.path), workspace.place]
     for name in fixed:
         words += ["--ro-bind", str(workspace.path / name), f"{workspace.place}/{name}"]

@@ -29,6 +29,7 @@ from valve_plugin.sandbox.trees import Folder, copy_tree, walk
 TESTBED = "/testbed"
 """Path of a task's working tree inside a sandbox."""
 HOME = "/home/agent"
+"""The home directory of an agent inside a sandbox."""
 TMP = "/tmp"  # noqa: S108 (inside; private to the workspace)
 MAX_PATH_BYTES = 2048
 """Longer paths, together with that of the workspace, do not fit into a system call."""
@@ -69,6 +70,8 @@ class Workspace:
     """The container image in which commands run; it has its own environment."""
     place: str = TESTBED
     """Path of the tree inside a sandbox. In a live run it is the original path, to which editable installs point."""
+    user: str = "agent"
+    """Who runs its commands: the name of the user, of the host and of the home directory."""
 
     @property
     def path(self) -> Path:
@@ -85,7 +88,12 @@ class Workspace:
         """Temporary files."""
         return self.root / "tmp"
 
-    def variables(self, tree: str, home: str = HOME, tmp: str = TMP) -> dict[str, str]:
+    @property
+    def own(self) -> str:
+        """Path of the home directory inside a sandbox."""
+        return f"/home/{self.user}"
+
+    def variables(self, tree: str, home: str = "", tmp: str = TMP) -> dict[str, str]:
         """Return all environment variables of a command that sees the three directories at these paths."""
         path = [*([str(self.bin)] if self.bin else []), "/usr/local/bin", "/usr/bin", "/bin"]
         return {
@@ -93,10 +101,10 @@ class Workspace:
             "PYTHONPATH": ":".join(os.path.normpath(f"{tree}/{root}") for root in self.source_roots),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONHASHSEED": "0",
-            "HOME": home,
+            "HOME": home or self.own,
             "TMPDIR": tmp,
-            "USER": "agent",
-            "LOGNAME": "agent",
+            "USER": self.user,
+            "LOGNAME": self.user,
             "LANG": "C.UTF-8",
             "TZ": "UTC",
             "TERM": "dumb",
@@ -120,6 +128,7 @@ def open_workspace(
     source_roots: tuple[str, ...] = (".",),
     image: Image | None = None,
     place: str = TESTBED,
+    user: str = "agent",
 ) -> Iterator[Workspace]:
     """Yield a fresh workspace. It is removed at the end or, after a kill, by the next run.
 
@@ -140,13 +149,13 @@ def open_workspace(
             uid = _FIRST_UID + block * MAX_FOLDERS + int(root.name)
         workspace = Workspace(
             root=root, uid=uid, store=store, commit=commit, readonly=readonly, bin=bin, source_roots=source_roots,
-            image=image, place=place,
+            image=image, place=place, user=user,
         )  # fmt: skip
         own = (workspace.path, workspace.home, workspace.tmp)
         for folder in (*own, root / "etc"):
             folder.mkdir()
-        (root / "etc" / "passwd").write_text(f"agent:x:{uid}:{uid}::{HOME}:/bin/sh\n")
-        (root / "etc" / "group").write_text(f"agent:x:{uid}:\n")
+        (root / "etc" / "passwd").write_text(f"{user}:x:{uid}:{uid}::{workspace.own}:/bin/sh\n")
+        (root / "etc" / "group").write_text(f"{user}:x:{uid}:\n")
         (root / "etc" / "hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
         for file in (root / "etc").iterdir():
             file.chmod(0o644)  # it is read as `uid`

@@ -97,11 +97,13 @@ def open_task(prepared: PreparedRepository, task: Task, *, keep_history: bool = 
         yield workspace
 
 
-def open_commit(prepared: PreparedRepository, commit: str, place: str = TESTBED) -> AbstractContextManager[Workspace]:
+def open_commit(
+    prepared: PreparedRepository, commit: str, place: str = TESTBED, user: str = "agent"
+) -> AbstractContextManager[Workspace]:
     """Open a workspace whose git repository holds only this commit of the store.
 
     Args:
-        place: see `Workspace`; an image has its own.
+        place: this and what follows: see `Workspace`; an image has its own.
 
     Raises:
         TaskError: the commit has a link or a folder where the image has an untracked file.
@@ -115,6 +117,7 @@ def open_commit(prepared: PreparedRepository, commit: str, place: str = TESTBED)
         source_roots=prepared.repository.source_roots,
         image=prepared.image,
         place=TESTBED if prepared.image else place,
+        user="agent" if prepared.image else user,
     )
 
 

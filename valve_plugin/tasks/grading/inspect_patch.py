@@ -63,7 +63,9 @@ _INNER = _words("sys os builtins gc inspect importlib threading traceback types 
 _FOR_TESTS = re.compile(r"(?:^|\.)(?:_?(?:py|unit|doc|async)?test|\w*mock\b)")
 """Names of test frameworks, and of what libraries have for tests, as in `numpy.testing`."""
 _TEST_MODULE = re.compile(r"tests?|conftest|test_\w+|\w+_test")
-_IN_TEXT = re.compile(r"pytest|PYTEST|unittest|conftest|/proc/|(?:^|[/\\])tests?[/\\]|test_\w*\.py|_test\.py$")
+_IN_TEXT = re.compile(
+    r"pytest|PYTEST|unittest|conftest|/proc/|(?:^|[/\\])tests?[/\\]|test_\w*\.py|_test\.py$", re.IGNORECASE
+)
 """Text that names tests, their framework or the process's own files."""
 _LONGEST_WORDS = 200
 """In longer texts, which are prose, single words count for nothing."""
@@ -82,7 +84,8 @@ _NOT_GIVEN = _words("""
     asyncio.create_subprocess_exec asyncio.create_subprocess_shell datetime.fromtimestamp date.fromtimestamp
     asyncio.open_connection asyncio.start_server futures.ProcessPoolExecutor threading.get_native_id
     threading.get_ident xml.sax http.cookiejar http.client http.server etree.ElementInclude ElementTree.parse
-    ElementTree.iterparse dom.pulldom zoneinfo.reset_tzpath asyncio.subprocess asyncio.events futures.process""")
+    ElementTree.iterparse dom.pulldom zoneinfo.reset_tzpath asyncio.subprocess asyncio.events futures.process
+    ElementTree.ElementTree warnings.formatwarning typing.get_type_hints""")
 _LOGS = _words("debug info warning error exception critical log")
 _GIVEN_OF = {
     "os": _words("path sep altsep extsep pathsep linesep curdir pardir devnull name fspath fsencode fsdecode PathLike"),
@@ -95,7 +98,7 @@ _GIVEN_OF = {
     "inspect": _words("""
         signature Signature Parameter BoundArguments isclass isfunction ismethod isroutine isbuiltin ismodule
         iscoroutinefunction iscoroutine isawaitable isgeneratorfunction isgenerator isasyncgenfunction isasyncgen
-        isabstract isdatadescriptor ismethoddescriptor getdoc cleandoc getmro getfullargspec getmembers getattr_static
+        isabstract isdatadescriptor ismethoddescriptor getdoc cleandoc getmro getfullargspec getattr_static
         get_annotations unwrap"""),
     "tokenize": _words("generate_tokens tokenize untokenize detect_encoding TokenInfo TokenError tok_name"),
     "shlex": _words("split join quote"),
@@ -104,12 +107,14 @@ _GIVEN_OF = {
     | _LOGS,
 }
 """Modules of which these names answer from what they are given, as do constants, and no others."""
-_PLACES = _words("__file__ __path__ __cached__ __self__ pathname funcName")
-"""Names by which code knows where it is, where it is called, or of what a function is."""
+_PLACES = _words("""
+    __file__ __path__ __cached__ __self__ pathname funcName get_stack subprocess_exec subprocess_shell get_field""")
+"""Names by which code knows where it is or who calls it, and by which it reaches what it does not name."""
 _AROUND = _PLACES | _words("open input RecursionError MemoryError __debug__")
 _OF_PATHS = _words("""
     exists is_file is_dir iterdir glob rglob read_text read_bytes open stat lstat resolve absolute samefile owner
-    expanduser mkdir touch rmdir unlink rename readlink walk is_symlink is_mount is_socket is_fifo cwd home chmod""")
+    expanduser mkdir touch rmdir unlink rename readlink walk is_symlink is_mount is_socket is_fifo cwd home chmod
+    write_text write_bytes""")
 """What paths answer from the disk."""
 _ASKS = "asks for "
 _COMPARES = _words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__")
@@ -199,14 +204,10 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
     texts = set[ast.AST]()  # docstrings and the like
     written = set[ast.AST]()  # modules of which the code writes out what it uses
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            bound |= {
-                one.asname or one.name.split(".")[0]: one.name if one.asname else one.name.split(".")[0]
-                for one in node.names
-            }
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            bound |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
-        elif isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call):
+        for name, what in _imported(node):
+            if name not in bound or bound[name].split(".")[0] in _GIVEN - _INNER:  # of two, the one that tells more
+                bound[name] = what
+        if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call):
             texts.add(node.value)
         elif isinstance(node, ast.Attribute):
             written.add(node.value)
@@ -222,6 +223,7 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
             *_uses(node, bound, own),
             *_callers(node),
             *_around(node, bound),
+            *_unnamed(node, bound),
             *_changes(node, bound),
             *(
                 [_ASKS * (bound[node.id] not in _INNER) + f"hands on the module {bound[node.id]}"]
@@ -231,6 +233,14 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
         )
     )
     return tuple(dict.fromkeys(found))
+
+
+def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the names that an import gives, with what they stand for."""
+    if isinstance(node, ast.Import):
+        yield from ((one.asname, one.name) if one.asname else (one.name.split(".")[0],) * 2 for one in node.names)
+    elif isinstance(node, ast.ImportFrom) and not node.level:
+        yield from ((one.asname or one.name, f"{node.module}.{one.name}") for one in node.names)
 
 
 def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Iterator[str]:
@@ -258,6 +268,7 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
             yield from (f"names in a text: {word}" for word in words if "_" in word and {word, word.lower()} & _NAMES)
         case ast.BinOp() | ast.JoinedStr() | ast.Call() | ast.Subscript() if _joined(node):
             yield from (f"names in a text: {word}" for word in _NAMES & {_joined(node)})
+            yield from (f"names tests or their process: {one[0]!r}" for one in [_IN_TEXT.search(_joined(node))] if one)
         case ast.Call(func=ast.Name(id="vars"), args=[]):
             yield "locals"
         case ast.Call(func=ast.Name(id="vars"), args=[ast.Name(id=name)]) if bound.get(name) in sys.stdlib_module_names:
@@ -279,6 +290,8 @@ def _callers(node: ast.AST) -> Iterator[str]:
             | ast.Call(func=ast.Attribute(attr="warn"), args=[_, _, level, *_])
         ) if getattr(level, "value", 0) not in (1, 2):
             yield f"{_ASKS}`stacklevel=`"
+        case ast.keyword(arg="eval_str"):
+            yield f"{_ASKS}`eval_str=`"
         case ast.Call(func=ast.Attribute(attr=name), args=given, keywords=named):
             words = {one.arg for one in named}
             if name in _LOGS and "stacklevel" in words:
@@ -289,16 +302,36 @@ def _callers(node: ast.AST) -> Iterator[str]:
                 yield f"{_ASKS}`catch_warnings(record=)`"
 
 
-def _around(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
-    """Yield what answers from the disk, from how deep the stack is, or to a name that only shows when it runs."""
+def _unnamed(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
+    """Yield what reaches modules and attributes by names that only show as it runs, or that others gave them."""
     match node:
         case ast.Call(func=ast.Name(id="getattr"), args=[of, ast.Constant(value=str() as name), *_]):
             yield from _asks(f"{_full(of, bound)}.{name}")
         case ast.Call(func=ast.Name(id="getattr"), args=[of, _, *_]):
             full = _full(of, bound) or getattr(of, "attr", "")
-            if full.split(".")[0] in sys.stdlib_module_names or full.startswith("__"):
-                yield f"{_ASKS}`getattr` of {full}"
-        case ast.Call(func=ast.Attribute(attr="astimezone"), args=[], keywords=[]):
+            made = isinstance(node.args[1], ast.Call | ast.Subscript)
+            if full.split(".")[0] in sys.stdlib_module_names or full.startswith("__") or made:
+                yield f"{_ASKS}`getattr` of {full or 'a name that is made'}"
+        case ast.Call(func=func, args=[name, *_]) if _full(func, bound) == "operator.attrgetter" and not (
+            isinstance(name, ast.Constant)
+        ):
+            yield f"{_ASKS}`attrgetter` of a name that is made"
+        case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")], level=0) if (
+            module.split(".")[0] in sys.stdlib_module_names
+        ):
+            yield f"{_ASKS}all of {module}"
+        case ast.ImportFrom(module=module, names=names, level=level) if (
+            level or str(module).split(".")[0] not in sys.stdlib_module_names
+        ):
+            yield from (f"{_ASKS}`{one.name}`" for one in names if one.name in _INNER | _PLACES | _NAMES)
+        case ast.Attribute(attr="sys" | "os" | "builtins" as name, ctx=ast.Load()) if not _full(node, bound):
+            yield f"{_ASKS}`{name}` of another"
+
+
+def _around(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
+    """Yield what answers from the disk, or from how deep the stack is."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="astimezone"), args=[] | [ast.Constant(None)], keywords=[]):
             yield f"{_ASKS}`astimezone()`"
         case ast.Constant(value=str() as name) if name in _OF_PATHS and "methodcaller" in str([*bound.values()]):
             yield f"{_ASKS}`{name}`"

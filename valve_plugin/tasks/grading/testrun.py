@@ -25,7 +25,7 @@ from valve_plugin.records import Record
 from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import read_tree
 from valve_plugin.sandbox.supervisor import CommandResult, ProcessLimits, Watcher
-from valve_plugin.sandbox.workspace import HOME, Workspace
+from valve_plugin.sandbox.workspace import Workspace
 from valve_plugin.tasks.grading.answers import VARIANTS
 from valve_plugin.tasks.grading.inspect_patch import new_modules
 from valve_plugin.tasks.repository import PreparedRepository
@@ -181,7 +181,7 @@ def run_tests(
         own = workspace.home / f"{secrets.token_hex(4)}.py"  # the list of processes shows this name
         shutil.copyfile(_PROGRAM, own)
         own.chmod(0o644)  # it is read as `workspace.uid`
-        script, flags = Path(HOME if sandbox.root else workspace.home, own.name), []
+        script, flags = Path(workspace.own if sandbox.root else workspace.home, own.name), []
         plan |= {"tests": asked.tests, "files": asked.files}
         plan["beside"] = [str(path) for path in _BESIDE]
         env["TZ"] = f"LMT-{int(_seed(prepared)) % 11 + 1}:45"  # it may run anywhere
@@ -232,10 +232,12 @@ def _seed(prepared: PreparedRepository) -> str:
     return str(int(hashlib.sha256(prepared.base.encode()).hexdigest()[:8], 16))
 
 
-def elsewhere(prepared: PreparedRepository) -> str:
-    """Return where the tree is if its tests run as a program: as little known as the seed."""
-    letters = (chr(ord("a") + one % 26) for one in hashlib.sha256(prepared.base.encode()).digest()[8:16])
-    return f"/opt/{''.join(letters)}/site-packages"
+def elsewhere(prepared: PreparedRepository) -> tuple[str, str]:
+    """Return (where the tree is, whose home there is) if tests run as a program: as little known as the seed."""
+    known = hashlib.sha256(prepared.base.encode()).digest()
+    letters = "".join(chr(ord("a") + one % 26) for one in known[8:20])
+    above = ("opt", "srv", "mnt", "app", "code")[known[5] % 5]
+    return f"/{above}/{letters[: 4 + known[6] % 4]}/site-packages", letters[8 - known[7] % 4 :]
 
 
 def _mounted(fixed: Sequence[str]) -> list[str]:
