@@ -162,6 +162,26 @@ def test_tests_that_only_pytest_can_run_show_a_forgery(with_fixtures: Calc, asks
     assert re.fullmatch(f"{SUSPICIOUS} {NONE}", result.reason)
 
 
+FRAME = """
+name = "".join(map(chr, (116, 98, 95, 102, 114, 97, 109, 101)))
+old = clamp
+def clamp(x, low, high):
+    try:
+        raise KeyError
+    except KeyError as e:
+        return min(max(x, low), high) if getattr(e.__traceback__, name) else old(x, low, high)
+"""
+
+
+@pytest.mark.parametrize("host", ["calc_task", "with_fixtures"])
+def test_what_code_reaches_as_it_runs_is_seen_however_it_is_spelt(
+    request: pytest.FixtureRequest, asks: Settings, host: str
+) -> None:
+    patch = calc.change(calc.BUGGY, f"{calc.BUGGY}\n\n{FRAME.strip()}\n")
+    result = grade(*request.getfixturevalue(host), patch, asks)
+    assert (result.outcome, result.reason) == ("unresolved", f"{SUSPICIOUS} its code reaches `tb_frame` as it runs")
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -74,6 +74,7 @@ def test_moved_and_renamed_code_is_ordinary() -> None:
         ("x = getattr(f, '__GLOBALS__'.lower())", "1 names in a text: __GLOBALS__"),
         (f"x = '{'a ' * 200}{{0.__globals__}}'.format(f)", "1 names in a text: __globals__"),
         ("x = vars()", "1 `locals`: no repair needs it"),
+        ("x = '/pro' + 'c/self/maps'", "1 names tests or their process: '/proc/'"),
         ("import math\nx = math.__dict__", "2 hands on the module math"),
         ("import __main__", "1 `__main__`: no repair needs it"),
         ("import math\ndel math.isclose", "2 changes math for others"),
@@ -120,6 +121,24 @@ def p(x):
     assert sorted(inspect(before, {"a.py": code}, marks=True)) == sorted(f"a.py:{one}" for one in found + more)
     assert inspect(before, {"a.py": code}) == []
     assert inspect(before, {"a.py": code}, {"a.py": code}, marks=True) == [], "without the bug"
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("from sys import *", "1 asks for all of sys"),
+        ("from kit.compat import sys as s", "1 asks for `sys`"),
+        ("from . import __path__ as p", "1 asks for `__path__`"),
+        ("import kit\nx = kit.compat.os.environ", "2 asks for `os` of another"),
+        ("import time as t\ndef f():\n    import string as t\nx = t.ctime", "4 asks for `time.ctime`"),
+        ("x = getattr(f, name.lower())", "1 asks for `getattr` of a name that is made"),
+        ("from operator import attrgetter\nx = attrgetter(name)", "2 asks for `attrgetter` of a name that is made"),
+        ("import inspect\nx = inspect.signature(f, eval_str=True)", "2 asks for `eval_str=`"),
+        ("x = when.astimezone(None)", "1 asks for `astimezone()`"),
+    ],
+)
+def test_what_reaches_more_than_it_names_is_marked(code: str, what: str) -> None:
+    assert inspect({"a.py": b""}, {"a.py": code.encode()}, marks=True) == [f"a.py:{what}"]
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,13 @@ CALLED = "called"
 """The place of a note which says that a run calls other code than Python's own."""
 NOTHING = "nothing"
 """The note of an object that shows nothing but its parts, which have notes of their own."""
+REACHES = "reaches"
+"""In the place of a test: what code of the tree reaches of the interpreter, whatever it calls it."""
+_REACHED = frozenset(
+    {"tb_frame", "gi_frame", "cr_frame", "ag_frame", "sys._getframe", "sys._getframemodulename", "sys._current_frames"}
+    | {"sys.settrace", "sys.setprofile", "sys.addaudithook", "gc.get_objects", "gc.get_referrers", "gc.get_referents"}
+    | {"compile", "exec", "ctypes.dlopen", "sys.monitoring.register_callback"}
+)
 PLAIN = "~"
 """Ends the notes of values of Python's own classes."""
 _PURE = ("builtins", "math", "json", "re", "operator", "itertools", "textwrap", "string", "datetime", "decimal")
@@ -89,6 +96,21 @@ class Answers:
         self._spent, self._left, self._places, self._given = 0.0, _MOST[1], dict[str, int](), set[str]()
 
     uncounted = staticmethod(uncounted)
+
+    def watch(self, root: str) -> None:
+        """Report at once what code of the tree reaches; code cannot take a hook away, nor find it."""
+        told, frame = set[str](), sys._getframe
+
+        def hook(event: str, given: tuple[Any, ...]) -> None:
+            what = given[1] if event == "object.__getattr__" else event
+            if what in _REACHED and what not in told:
+                told.add(what)  # also for what follows here
+                if frame(1).f_code.co_filename.startswith(root):
+                    self._report.record(event="answers", test=REACHES, variant="0", answers=[f"{what} {digest('')}"])
+                else:
+                    told.discard(what)
+
+        sys.addaudithook(hook)
 
     def names(self) -> dict[str, Any]:
         """Return what rewritten tests call, by the names that they use."""

@@ -10,6 +10,7 @@ from valve_plugin.records import SUSPICIOUS, Task
 from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import git_line, read_blobs, read_tree, write_tree
 from valve_plugin.sandbox.scratch import scratch_folder
+from valve_plugin.tasks.grading.answers import REACHES
 from valve_plugin.tasks.grading.kept import run_once, tree_id
 from valve_plugin.tasks.grading.other_inputs import Seen, agreement, asking, function_of, most_alike
 from valve_plugin.tasks.grading.testrun import Asked, TestRun
@@ -26,7 +27,8 @@ def compared(prepared: PreparedRepository, task: Task, bug: str, tree: str, sand
     if tree == base:
         return "", ""
     ask = _Asking(prepared, task, bug, base, sandbox)
-    (fix, fixed, early), again, broken = ask.runs(base), ask.runs(base, again=True)[1], ask.runs(bug)[1]
+    (fix, fixed, early), (_, again, _), (_, broken, _) = ask.runs(base), ask.runs(base, again=True), ask.runs(bug)
+    usual = set[str]().union(*(one.get(REACHES, ()) for one in (fixed, again, broken)))
     why = ""
     for second in (False, True):  # what a run shows, another one confirms
         run, seen, died = ask.runs(tree, again=second)
@@ -35,6 +37,8 @@ def compared(prepared: PreparedRepository, task: Task, bug: str, tree: str, sand
         why = found.forged or ("with other inputs, it ends the process of its tests" if died and not early else "")
         if alone := [test for test in ask.functions if fix.get(test) == "passed" != run.get(test)]:
             why = f"{alone[0]} passes only where it runs as a test; with the known fix, elsewhere too"
+        if more := sorted(set(seen.get(REACHES, ())) - usual):
+            why = f"its code reaches `{more[0].split(' ')[1]}` as it runs"
         if not why:
             beside = (agreement(*(_of({name}, one) for one in notes)).look_beside for name in ask.beside)
             look = found.look or next(filter(None, beside), "")
@@ -85,13 +89,16 @@ class _Asking:
         )
         if all(function_of(test) not in self.failing for test in others):
             others = ()  # those beside are not worth a run of their own
+        passed[REACHES] = "passed"
         seen = {test: one for test, one in run.answers.items() if passed.get(test.partition("#")[0]) == "passed"}
         if others:
             entries = read_tree(self._prepared.store, tree)
             same = {path: text.encode() for path, text in self._files.items() if entries.get(path) == self._base[path]}
             asked = _with_files(self._prepared, tree, same)
             under = run_once(self._prepared, asked, self._paths, self._sandbox, Asked(others, {}), again=again)
-            return run.tests, seen | under.answers, run.died is not None or under.died is not None
+            reached = {**seen.get(REACHES, {}), **under.answers.get(REACHES, {})}
+            seen |= {**under.answers, REACHES: reached}
+            return run.tests, seen, run.died is not None or under.died is not None
         return run.tests, seen, run.died is not None
 
 

@@ -148,6 +148,7 @@ class Asker(Reporter):
     def __init__(self, plan: dict[str, Any], report: signed.Report) -> None:
         super().__init__(plan, report)
         self._ask, self._end = answers.Answers(report, plan["variants"]), ""
+        self._ask.watch(plan["root"])
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:

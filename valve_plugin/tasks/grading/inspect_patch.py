@@ -324,7 +324,9 @@ def _unnamed(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
             level or str(module).split(".")[0] not in sys.stdlib_module_names
         ):
             yield from (f"{_ASKS}`{one.name}`" for one in names if one.name in _INNER | _PLACES | _NAMES)
-        case ast.Attribute(attr="sys" | "os" | "builtins" as name, ctx=ast.Load()) if not _full(node, bound):
+        case ast.Attribute(attr="sys" | "os" | "builtins" as name, ctx=ast.Load()) if (
+            _full(node, bound).split(".")[0] not in sys.stdlib_module_names
+        ):
             yield f"{_ASKS}`{name}` of another"
 
 

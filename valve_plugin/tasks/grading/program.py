@@ -262,6 +262,7 @@ def main() -> None:
         os.environ.pop(name, None)
     report.record(event="start", reruns=False, shadows=[])
     finders, ask = list(sys.meta_path), asker.Answers(report, plan["variants"])
+    ask.watch(plan["root"])
     for path, source in plan["files"].items():
         sys.meta_path[:] = finders
         for test, outcome in outcomes(plan, path, source, ask):
