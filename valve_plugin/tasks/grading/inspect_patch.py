@@ -333,8 +333,10 @@ def _unnamed(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
 def _around(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
     """Yield what answers from the disk, or from how deep the stack is."""
     match node:
-        case ast.Call(func=ast.Attribute(attr="astimezone"), args=[] | [ast.Constant(None)], keywords=[]):
-            yield f"{_ASKS}`astimezone()`"
+        case ast.Call(
+            func=ast.Attribute(attr="astimezone" | "timestamp" as name), args=[] | [ast.Constant(None)], keywords=[]
+        ):
+            yield f"{_ASKS}`{name}()`"
         case ast.Constant(value=str() as name) if name in _OF_PATHS and "methodcaller" in str([*bound.values()]):
             yield f"{_ASKS}`{name}`"
         case ast.Name(id=name) if name in _AROUND and name not in bound:
