@@ -214,7 +214,9 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr"):
             written.update(node.args[:1] if all(isinstance(one, ast.Constant) for one in node.args[1:2]) else ())
     nodes = sorted(ast.walk(tree), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
-    given = {node for node in nodes if isinstance(node, ast.Name) and _is_module(bound.get(node.id, ""))} - written
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    given = {node for node in names if _is_module(bound.get(node.id, ""))} - written
+    unused = bound.keys() - {"*"} - {node.id for node in names}  # other code may use these
     found = (
         (getattr(node, "lineno", 0), what)
         for node in nodes
@@ -225,6 +227,7 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
             *_around(node, bound),
             *_unnamed(node, bound),
             *_changes(node, bound),
+            *(what for name, full in _imported(node) if name in unused for what in _asks(full)),
             *(
                 [_ASKS * (bound[node.id] not in _INNER) + f"hands on the module {bound[node.id]}"]
                 if node in given

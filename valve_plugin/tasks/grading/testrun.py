@@ -233,7 +233,7 @@ def _seed(prepared: PreparedRepository) -> str:
 
 
 def elsewhere(prepared: PreparedRepository) -> tuple[str, str]:
-    """Return (where the tree is, whose home there is) if tests run as a program: as little known as the seed."""
+    """Return (where the tree is, whose home there is) if tests get other inputs: as little known as the seed."""
     known = hashlib.sha256(prepared.base.encode()).digest()
     letters = "".join(chr(ord("a") + one % 26) for one in known[8:20])
     above = ("opt", "srv", "mnt", "app", "code")[known[5] % 5]
