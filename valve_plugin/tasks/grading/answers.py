@@ -104,7 +104,7 @@ class Answers:
         def hook(event: str, given: tuple[Any, ...]) -> None:
             what = given[1] if event == "object.__getattr__" else event
             if what in _REACHED and what not in told:
-                told.add(what)  # also for what follows here
+                told.add(what)  # first, as `frame` raises such an event itself
                 if frame(1).f_code.co_filename.startswith(root):
                     self._report.record(event="answers", test=REACHES, variant="0", answers=[f"{what} {digest('')}"])
                 else:
