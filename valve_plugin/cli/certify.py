@@ -55,7 +55,7 @@ def certify(
 
     given = {"--n": n, "--variance": variance, "--banks": banks, "--accept": accept, "--horizon": horizon}
     simulation, typed = False, not (gain is drawdown is move is None)
-    title, sure, head = "From the numbers given", "", ""
+    title, sure, of = "From the numbers given", "", {"repo": "", "version": 0, "ledger_head": ""}
     with theory_errors():
         if typed:
             found = _from_numbers(gain, drawdown, move, given, 0.05 if delta is None else delta)
@@ -71,9 +71,10 @@ def certify(
             found = certify_ledger(seen, variance)
             answer = certainty(found, held=bool(store.bank.version and seen.checkpoints))  # as on the page
             title, sure = f"{store.bank.repo} at version {store.bank.version}", ". ".join(answer.texts)
-            simulation, head = runs.note_simulation(store.dir, json=json), store.head
+            simulation = runs.note_simulation(store.dir, json=json)
+            of = {"repo": store.bank.repo, "version": store.bank.version, "ledger_head": store.head}
     if json:
-        output.emit_json({**plain(found), "ledger_head": head, "simulation": simulation})
+        output.emit_json({**plain(found), **of, "simulation": simulation})
         return
     output.say(title, style="bold")
     if sure:
@@ -85,7 +86,7 @@ def certify(
     for a in found.assumptions:
         needed = f"{', '.join(a.needed_for)}: " if found.moves and found.gain else ""  # else all is about one of them
         output.say(f"{a.status:8} {a.name:{width}}  {needed}{output.one_line(a.why)}", style=_STYLES[a.status])
-    if head:
+    if head := of["ledger_head"]:
         output.say(f"\nledger    {head} is the hash of its last line: quote it with these numbers")
 
 
@@ -150,7 +151,7 @@ def _lines(found: Certificate, *, typed: bool) -> Iterator[str]:
 def _move(move: CertifiedAccept, unmet: str = "") -> str:
     from valve_plugin.evidence.certify import tasks_for_gain
 
-    where = f" (version {move.version}, query {move.query} of epoch {move.epoch})" if move.version else ""
+    where = f" (made version {move.version}; query {move.query} of epoch {move.epoch})" if move.version else ""
     seen = f"accept {move.accept}{where}: {points(move.panel_gain)} points measured on {plural(move.tasks, 'task')}"
     chance = f"with probability {1 - move.delta:.4g} for all accepts of the epoch at once"
     if move.vacuous:

@@ -217,7 +217,7 @@ def find_item(bank: Bank, name: str) -> Item:
         return found[0]
     if found:
         raise ConfigError(f"a principle and a skill are called {name!r}; say principle/{name} or skill/{name}")
-    near = get_close_matches(name, [item.name for item in bank.items], n=3, cutoff=0.4)
+    near = get_close_matches(name, [item.name for item in bank.items], n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "`valve bank list` shows what there is"
     raise ConfigError(f"no note {name!r} in version {bank.version} of the bank of {bank.repo}; {hint}")
 

@@ -57,7 +57,8 @@ def status(
 ) -> None:
     """Notes that an agent learns about one repository, kept only if it then passes more tasks.
 
-    Without a command: shows where this repository stands and the next command to run.
+    Without a command: shows where this repository stands and the next command to run. The options below are for that; a
+    command takes its own behind it.
     """
     if ctx.invoked_subcommand is not None:
         if bank or json:
