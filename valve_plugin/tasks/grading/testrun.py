@@ -46,6 +46,7 @@ FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.
 _FIXED = (".py", ".ini", ".toml", ".cfg")
 _MAX_MOUNTS = 200
 """Files that are mounted read-only one by one."""
+_ZONES = ("CET-1", "EST5", "JST-9", "IST-5:30", "PST8", "NPT-5:45", "AEST-10", "BRT3", "NST3:30", "HST10")
 _PHASES = ("setup", "call", "teardown")
 
 
@@ -184,7 +185,8 @@ def run_tests(
         script, flags = Path(workspace.own if sandbox.root else workspace.home, own.name), []
         plan |= {"tests": asked.tests, "files": asked.files}
         plan["beside"] = [str(path) for path in _BESIDE]
-        env["TZ"] = f"LMT-{int(_seed(prepared)) % 11 + 1}:45"  # it may run anywhere
+    if asked:
+        env["TZ"] = _ZONES[int(_seed(prepared)) % len(_ZONES)]  # it may run anywhere
     before = _states(workspace.path, fixed)
     # Only the script puts the tree on the import path.
     done = sandbox.run(
