@@ -34,7 +34,8 @@ else:
     import signed
 
     del sys.modules["answers"], sys.modules["signed"]
-    answers.__name__ = "__main__"  # tested code is called from there, as from a script
+    # Tested code is called from there, as from a module of a package.
+    answers.__name__ = ".".join("".join(chr(ord("a") + one % 26) for one in os.urandom(6)) for _ in range(2))
 
 RERUNNERS = frozenset({"rerunfailures", "flaky"})
 """Plugins that run a failed test again."""

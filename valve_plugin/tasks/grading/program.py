@@ -32,6 +32,8 @@ _TOOLS = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "unittest", "py"
 """Modules that a program does not load."""
 _NAME = "".join(chr(ord("a") + one % 26) for one in os.urandom(4 + os.urandom(1)[0] % 9))
 """No name, nor length of one, by which code knows that it is tested."""
+_CALLER = f"{_NAME}.{_NAME[::-1]}"
+"""Tested code is called from there, as from a module of a package, which most of its callers are."""
 _SET_UP = frozenset(
     {"setup", "teardown", "setup_method", "teardown_method", "setup_class", "teardown_class", "setup_module"}
     | {"teardown_module", "setup_function", "teardown_function", "setUpModule", "tearDownModule"}
@@ -111,7 +113,8 @@ def load(root: str, path: str, source: str, packages: list[str], more: dict[str,
     sys.modules[_NAME] = module
     known = set(map(id, below(object)))
     exec(compile(Renamed().visit(tree), f"{_NAME}.py", "exec"), vars(module))  # noqa: S102
-    vars(module).update(more, __name__="__main__")  # its functions are called as those of a script
+    sys.modules[_CALLER] = module
+    vars(module).update(more, __name__=_CALLER)
     sys.path.remove(place)
     case = getattr(sys.modules.get("unittest"), "TestCase", ())
     hide(_TOOLS.difference(packages), known)
@@ -146,7 +149,7 @@ def script(path: str) -> Any:
     module = types.ModuleType(_NAME)
     module.__file__ = path
     exec(nameless(compile(text_of(path), f"{_NAME}.py", "exec")), vars(module))  # noqa: S102
-    module.__name__ = "__main__"  # whose functions a script calls
+    module.__name__ = _CALLER
     return module
 
 
