@@ -12,10 +12,12 @@ import faulthandler
 import functools
 import importlib.machinery
 import importlib.util
+import io
 import json
 import logging
 import os
 import sys
+import tempfile
 import threading
 import types
 import warnings
@@ -27,6 +29,9 @@ import pytest
 from _pytest.runner import runtestprotocol
 from _pytest.skipping import evaluate_xfail_marks
 
+CALLER = ".".join("".join(chr(ord("a") + one % 26) for one in os.urandom(6)) for _ in range(2))
+"""Tested code is called from there if it is asked, as from a module of a package."""
+
 if TYPE_CHECKING:
     from valve_plugin.tasks.grading import answers, signed
 else:
@@ -34,13 +39,19 @@ else:
     import signed
 
     del sys.modules["answers"], sys.modules["signed"]
-    # Tested code is called from there, as from a module of a package.
-    answers.__name__ = ".".join("".join(chr(ord("a") + one % 26) for one in os.urandom(6)) for _ in range(2))
+    answers.__name__ = CALLER
 
 RERUNNERS = frozenset({"rerunfailures", "flaky"})
 """Plugins that run a failed test again."""
 LONGEST = 300
 """Characters of a name that are printed as progress: the output is limited, and verdicts need the space."""
+
+
+def below(kind: Any) -> Iterator[Any]:
+    """Yield the classes that are made from a class."""
+    for one in type.__subclasses__(kind):
+        yield from (one, *below(one))
+
 
 # Bound now, because tests may replace them in their modules.
 write, modules = os.write, sys.modules
@@ -50,6 +61,10 @@ _WARNINGS: dict[str, Any] = {
     name: vars(warnings)[name] for name in ("showwarning", "_showwarnmsg_impl") if name in vars(warnings)
 }
 """How Python starts; pytest changes these."""
+_THEIRS = [
+    kind for kind in (*below(io.TextIOWrapper), *below(logging.Handler)) if kind.__module__.startswith("_pytest.")
+]
+"""Streams and handlers of pytest, which tested code may reach."""
 
 
 class Progress:
@@ -152,12 +167,22 @@ class Asker(Reporter):
         self._ask.watch(plan["root"])
 
     @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Leave out other tests."""
+    def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
+        """Leave out other tests; what these give to tested code has no names of tests."""
         items[:] = [item for item in items if item.nodeid in self._plan["asked"]]
-        for module in list(modules.values()):  # what is loaded of the tests
+        for name, module in list(modules.items()):  # what is loaded of the tests
             if getattr(module, "__file__", None) in self._hidden:
-                vars(module).update(self._ask.names())
+                modules[CALLER] = module
+                vars(module).update(self._ask.names(), __name__=CALLER)
+                for one in vars(module).values():
+                    if isinstance(one, (type, types.FunctionType)) and one.__module__ == name:
+                        one.__module__ = CALLER
+        for kind in _THEIRS:
+            kind.__module__, kind.__name__ = kind.__base__.__module__, kind.__base__.__name__
+        folders = getattr(config, "_tmp_path_factory", None)
+        if folders:
+            make = folders.mktemp
+            folders.mktemp = lambda name, *given, **named: make(name.removeprefix("test_"), *given, **named)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> bool:
@@ -201,7 +226,7 @@ def bare(fixtures: Collection[str]) -> Iterator[None]:
     sys.unraisablehook, threading.excepthook = _HOOKS
     faulthandler.disable()
     root = logging.getLogger()
-    theirs = [one for one in root.handlers if type(one).__module__.startswith("_pytest.") and "caplog" not in fixtures]
+    theirs = [one for one in root.handlers if type(one) in _THEIRS and "caplog" not in fixtures]
     root.handlers[:] = [one for one in root.handlers if one not in theirs]
     with warnings.catch_warnings():
         if "recwarn" not in fixtures:
@@ -256,7 +281,7 @@ def main() -> None:
         hypothesis.settings.load_profile("valve")
     report = signed.Report(bytes.fromhex(plan.pop("key")))
     if plan["asked"]:
-        plan["arguments"].append("--capture=no")
+        plan["arguments"] += ["--capture=no", f"--basetemp={tempfile.gettempdir()}/{CALLER[:6]}"]
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # much output would leave no room for records
     plugins: list[object] = [Asker(plan, report) if plan["asked"] else Reporter(plan, report)]
     if plan["progress"]:  # somebody follows this run
