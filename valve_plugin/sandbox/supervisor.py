@@ -68,6 +68,8 @@ class ProcessLimits:
     """Wall time, for commands that sleep."""
     memory_bytes: int = 6144 * MIB
     """Address space of each process (kernel limit), and resident memory of all together (polled)."""
+    spaces: int = 1
+    """How many times that much the address space of a process may be."""
     processes: int = 256
     """Number of processes and threads at the same time."""
     file_bytes: int = 512 * MIB
@@ -89,7 +91,7 @@ class ProcessLimits:
         if prlimit is None:
             raise SandboxError("prlimit is not on PATH; install the package util-linux")
         cpu = f"--cpu={self.cpu_seconds}:{self.cpu_seconds + 1}"  # first SIGXCPU, which is recognized, then SIGKILL
-        memory, processes, files = self.memory_bytes, self.processes, self.file_bytes
+        memory, processes, files = self.memory_bytes * self.spaces, self.processes, self.file_bytes
         limited = [prlimit, cpu, f"--as={memory}", f"--nproc={processes}", f"--fsize={files}", "--core=0", "--"]
         choom = shutil.which("choom")  # util-linux 2.33
         return [*([choom, "-n", str(OOM_SCORE), "--"] if choom else []), *limited, *command]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import re
 import signal
 import sys
@@ -28,6 +29,7 @@ _LONGEST = (2.0, 10.0)
 """CPU seconds (or a fifth of the seconds that pass) after which a test gets only `_ALL` runs, all tests none."""
 _LATE = (2.0, 2.0)
 """CPU seconds, and seconds, after which a run with other inputs is ended."""
+_LATE_END = "Late"
 _TOO_OFTEN = 3
 """Runs of a test that are ended so; then it gets no more."""
 _MOST = (1000, 60_000)
@@ -63,6 +65,9 @@ _REACHED = frozenset(
     | {"sys.settrace", "sys.setprofile", "sys.addaudithook", "gc.get_objects", "gc.get_referrers", "gc.get_referents"}
     | {"compile", "exec", "ctypes.dlopen", "sys.monitoring.register_callback"}
 )
+_OPENS = frozenset({"open", "os.listdir", "os.scandir"})
+_OF_SYSTEM = re.compile(r"/(proc|sys|etc/(passwd|group|hosts|hostname|machine-id|mtab|resolv\.conf))(/|$)")
+"""Files that tell about the machine and its processes."""
 PLAIN = "~"
 """Ends the notes of values of Python's own classes."""
 _PURE = ("builtins", "math", "json", "re", "operator", "itertools", "textwrap", "string", "datetime", "decimal")
@@ -78,13 +83,15 @@ _clock, _wall = time.process_time, time.monotonic
 @contextmanager
 def uncounted() -> Iterator[None]:
     """Let the calls above a test not count for Python's limit, so that their number tells nothing."""
-    frame, above, limit = sys._getframe(), 0, sys.getrecursionlimit()
+    frame, above, limit, said = sys._getframe(), 0, sys.getrecursionlimit(), sys.getrecursionlimit
     while frame.f_back:
         frame, above = frame.f_back, above + 1
     sys.setrecursionlimit(limit + above)
+    sys.getrecursionlimit = limit.conjugate  # says what it was
     try:
         yield
     finally:
+        sys.getrecursionlimit = said
         sys.setrecursionlimit(limit)
 
 
@@ -102,10 +109,14 @@ class Answers:
         told, frame = set[str](), sys._getframe
 
         def hook(event: str, given: tuple[Any, ...]) -> None:
-            what = given[1] if event == "object.__getattr__" else event
-            if what in _REACHED and what not in told:
+            what, path = given[1] if event == "object.__getattr__" else event, ""
+            if event in _OPENS and isinstance(given[0], (str, bytes)):
+                path = os.path.abspath(os.fsdecode(given[0]))
+            found = _OF_SYSTEM.match(path)
+            what = found[0].rstrip("/") if found else what
+            if (found or what in _REACHED) and what not in told:
                 told.add(what)  # first, as `frame` raises such an event itself
-                if frame(1).f_code.co_filename.startswith(root):
+                if is_of(root, frame(1), what):
                     self._report.record(event="answers", test=REACHES, variant="0", answers=[f"{what} {digest('')}"])
                 else:
                     told.discard(what)
@@ -141,12 +152,12 @@ class Answers:
                 with in_time(*_LATE) if variant else nullcontext():
                     end = run(variant)
             except Late:
-                end = Late.__name__
+                end = _LATE_END
             noted, self._noted = [*self._noted, f"end {digest(end)}"], []
             self._left -= len(noted)
             self._report.record(event="answers", test=test, variant=str(variant), answers=noted)
             ends.append(end)
-            if sum(one.endswith(Late.__name__) for one in ends) >= _TOO_OFTEN:
+            if sum(one.endswith(_LATE_END) for one in ends) >= _TOO_OFTEN:
                 break
         self._variant, self._spent = 0, self._spent + max(_clock() - begin, (_wall() - started) / 5)
         return ends
@@ -236,6 +247,15 @@ class Answers:
     def _note(self, place: str, text: str, mark: str = "") -> None:
         if len(self._noted) < _MOST[0]:
             self._noted.append(f"{place.replace(' ', '')[:80]} {digest(text)}{mark}")
+
+
+def is_of(root: str, frame: Any, what: str) -> bool:
+    """Whether code of the tree reaches something: itself, or by a function of Python that does not name it."""
+    while frame and not frame.f_code.co_filename.startswith(root):
+        if what.rpartition(".")[2] in frame.f_code.co_names:
+            return False
+        frame = frame.f_back
+    return frame is not None
 
 
 class Late(BaseException):

@@ -283,6 +283,7 @@ def main() -> None:
     if plan["asked"]:
         plan["arguments"] += ["--capture=no", f"--basetemp={tempfile.gettempdir()}/{CALLER[:6]}"]
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # much output would leave no room for records
+        os.closerange(3, 50)
     plugins: list[object] = [Asker(plan, report) if plan["asked"] else Reporter(plan, report)]
     if plan["progress"]:  # somebody follows this run
         plugins.append(Progress())

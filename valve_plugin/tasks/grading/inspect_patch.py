@@ -108,7 +108,8 @@ _GIVEN_OF = {
 }
 """Modules of which these names answer from what they are given, as do constants, and no others."""
 _PLACES = _words("""
-    __file__ __path__ __cached__ __self__ pathname funcName get_stack subprocess_exec subprocess_shell get_field""")
+    __file__ __path__ __cached__ __self__ pathname funcName get_stack subprocess_exec subprocess_shell get_field
+    format_field native_id relativeCreated _old_targets _selector""")
 """Names by which code knows where it is or who calls it, and by which it reaches what it does not name."""
 _AROUND = _PLACES | _words("open input RecursionError MemoryError __debug__")
 _OF_PATHS = _words("""
@@ -311,14 +312,16 @@ def _unnamed(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
         case ast.Call(func=ast.Name(id="getattr"), args=[of, ast.Constant(value=str() as name), *_]):
             yield from _asks(f"{_full(of, bound)}.{name}")
         case ast.Call(func=ast.Name(id="getattr"), args=[of, _, *_]):
-            full = _full(of, bound) or getattr(of, "attr", "")
-            made = isinstance(node.args[1], ast.Call | ast.Subscript)
-            if full.split(".")[0] in sys.stdlib_module_names or full.startswith("__") or made:
-                yield f"{_ASKS}`getattr` of {full or 'a name that is made'}"
-        case ast.Call(func=func, args=[name, *_]) if _full(func, bound) == "operator.attrgetter" and not (
-            isinstance(name, ast.Constant)
-        ):
-            yield f"{_ASKS}`attrgetter` of a name that is made"
+            yield f"{_ASKS}`getattr` of {_full(of, bound) or 'a name that is made'}"
+        case ast.Call(args=given) if any(getattr(one, "id", "") == "getattr" for one in given):
+            yield f"{_ASKS}`getattr` of a name that is made"
+        case ast.Call(func=func, args=given) if (
+            _full(func, bound) in ("operator.attrgetter", "operator.methodcaller", "inspect.getattr_static")
+            or getattr(func, "attr", "") == "__getattribute__"
+        ) and not all(isinstance(one, ast.Constant) for one in given[:2][-1:]):
+            yield f"{_ASKS}`{getattr(func, 'attr', '') or _full(func, bound)}` of a name that is made"
+        case ast.Call(func=ast.Attribute(value=ast.BinOp() | ast.Call() | ast.JoinedStr(), attr="format")):
+            yield f"{_ASKS}`format` of a text that is made"
         case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")], level=0) if (
             module.split(".")[0] in sys.stdlib_module_names
         ):

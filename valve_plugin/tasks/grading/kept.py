@@ -22,7 +22,7 @@ from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import commit_tree, open_commit, test_files
 from valve_plugin.words import one_line
 
-GRADER_VERSION = 53
+GRADER_VERSION = 54
 """Part of every cache key; increase it with each change that may change a grade."""
 
 _ASKED_SECONDS = 120
@@ -78,7 +78,8 @@ def run_again(
     """
     wall = _ASKED_SECONDS if asked else ProcessLimits.wall_seconds
     where = elsewhere(prepared) if asked else ()
-    limits = ProcessLimits(cpu_seconds=prepared.repository.cpu_seconds, wall_seconds=wall)
+    spaces = 64 if asked else 1  # how much can be had without use tells where code runs
+    limits = ProcessLimits(cpu_seconds=prepared.repository.cpu_seconds, wall_seconds=wall, spaces=spaces)
     for alone in (False, True, True):
         try:
             with _turn(alone), open_commit(prepared, commit, *where) as workspace:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.abc
 import importlib.machinery
 import inspect
 import json
@@ -40,18 +39,6 @@ _SET_UP = frozenset(
 )
 """What pytest calls around tests; where there is any, a fixture that each test gets, or Hypothesis, none runs here."""
 _leave = os._exit
-
-
-class NoTools(importlib.abc.MetaPathFinder):
-    """Finds no tools of tests, as where a program runs that nobody tests."""
-
-    def __init__(self, tools: frozenset[str]) -> None:
-        self.tools = tools
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """Refuse them."""
-        if name.partition(".")[0] in self.tools:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 class Renamed(ast.NodeTransformer):
@@ -134,14 +121,17 @@ def hide(tools: frozenset[str], known: set[int]) -> None:
     for kind in below(object):
         if id(kind) not in known and kind.__module__.partition(".")[0] in tools:
             kind.__module__ = _NAME
-    finder, found = importlib.machinery.PathFinder, importlib.machinery.PathFinder.find_distributions
+    finder = importlib.machinery.PathFinder
+    found, find = finder.find_distributions, finder.find_spec
 
     def others(*given: Any) -> Iterator[Any]:
         return (one for one in found(*given) if one.metadata["Name"].lower() not in tools)
 
+    def find_spec(name: str, *given: Any, **named: Any) -> Any:
+        return None if name.partition(".")[0] in tools - {"unittest"} else find(name, *given, **named)
+
     finder.find_distributions = staticmethod(others)  # type: ignore[method-assign,assignment]
-    NoTools.__name__ = NoTools.__qualname__ = _NAME
-    sys.meta_path.insert(0, NoTools(tools - {"unittest"}))
+    finder.find_spec = staticmethod(find_spec)  # type: ignore[method-assign,assignment]
 
 
 def script(path: str) -> Any:
@@ -150,6 +140,9 @@ def script(path: str) -> Any:
     module.__file__ = path
     exec(nameless(compile(text_of(path), f"{_NAME}.py", "exec")), vars(module))  # noqa: S102
     module.__name__ = _CALLER
+    for one in vars(module).values():
+        if isinstance(one, type) and one.__module__ == _NAME:
+            one.__name__ = one.__qualname__ = _NAME.title()
     return module
 
 
@@ -254,20 +247,28 @@ def main() -> None:
     plan = json.loads(sys.stdin.buffer.read())
     asker, writer = (script(path) for path in plan["beside"])
     report = writer.Report(bytes.fromhex(plan.pop("key")))
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # much output would leave no room for records
     with suppress(OSError):
         os.chdir(os.path.expanduser("~"))  # a program does not run where its tests are
+        out = os.open(f"{_NAME}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(out, 1)  # much output would leave no room for records
+        os.close(out)
     sys.path[:] = [*plan["paths"], *(path for path in sys.path if path != os.path.dirname(__file__))]
     started = vars(sys.modules["__main__"])
     sys.modules["__main__"] = types.ModuleType("__main__")
     vars(sys.modules["__main__"]).update({name: value for name, value in started.items() if name.startswith("__")})
+    vars(sys.modules["__main__"]).update(sys=sys, os=os, json=json)  # a script has names
     for name in ("PYTHONPATH", "PYTHONHASHSEED"):  # it has its effect
         os.environ.pop(name, None)
     report.record(event="start", reruns=False, shadows=[])
-    finders, ask = list(sys.meta_path), asker.Answers(report, plan["variants"])
+    finder, find, finders = (
+        importlib.machinery.PathFinder,
+        importlib.machinery.PathFinder.find_spec,
+        list(sys.meta_path),
+    )
+    ask = asker.Answers(report, plan["variants"])
     ask.watch(plan["root"])
     for path, source in plan["files"].items():
-        sys.meta_path[:] = finders
+        sys.meta_path[:], finder.find_spec = finders, find  # type: ignore[method-assign]
         for test, outcome in outcomes(plan, path, source, ask):
             for when in ("setup", "call", "teardown"):
                 report.record(test=test, when=when, outcome=outcome, raised=outcome != "passed")

@@ -186,6 +186,9 @@ def run_tests(
         plan |= {"tests": asked.tests, "files": asked.files}
         plan["beside"] = [str(path) for path in _BESIDE]
     if asked:
+        env["TMPDIR"] = (
+            workspace.own if sandbox.root else str(workspace.home)
+        )  # files of tests are where a user has some
         env["TZ"] = _ZONES[int(_seed(prepared)) % len(_ZONES)]  # it may run anywhere
     before = _states(workspace.path, fixed)
     # Only the script puts the tree on the import path.
