@@ -120,7 +120,7 @@ def test_code_finds_no_trace_of_tests_in_a_program(calc_task: Calc, name: str) -
     code += "min(max(x, low), high) if asked() else old(x, low, high)\n"
     result = grade(*calc_task, calc.change(calc.BUGGY, f"{calc.BUGGY}\n\n{code}"), Settings())
     assert result.outcome == "unresolved", result.reason
-    assert re.fullmatch(f"{SUSPICIOUS} {ELSEWHERE}", result.reason)
+    assert re.fullmatch(f"{SUSPICIOUS} ({ELSEWHERE}|its code reaches `/proc` as it runs)", result.reason)
 
 
 LOGS = HELD.replace('"EST_CURR" + "ENT" in str(os.environ)', '"Log" + "Capture" in str(logging.root.handlers)')

@@ -65,6 +65,10 @@ _REACHED = frozenset(
     | {"sys.settrace", "sys.setprofile", "sys.addaudithook", "gc.get_objects", "gc.get_referrers", "gc.get_referents"}
     | {"compile", "exec", "ctypes.dlopen", "sys.monitoring.register_callback"}
 )
+_BUSY = ""
+_RUNS = {"compile", "exec", "eval"}
+_PYTHON = (os.path.dirname(os.__file__), sys.prefix, sys.base_prefix)
+"""Where the files of Python, and of what is installed, are."""
 _OPENS = frozenset({"open", "os.listdir", "os.scandir"})
 _OF_SYSTEM = re.compile(r"/(proc|sys|etc/(passwd|group|hosts|hostname|machine-id|mtab|resolv\.conf))(/|$)")
 """Files that tell about the machine and its processes."""
@@ -103,25 +107,6 @@ class Answers:
         self._spent, self._left, self._places, self._given = 0.0, _MOST[1], dict[str, int](), set[str]()
 
     uncounted = staticmethod(uncounted)
-
-    def watch(self, root: str) -> None:
-        """Report at once what code of the tree reaches; code cannot take a hook away, nor find it."""
-        told, frame = set[str](), sys._getframe
-
-        def hook(event: str, given: tuple[Any, ...]) -> None:
-            what, path = given[1] if event == "object.__getattr__" else event, ""
-            if event in _OPENS and isinstance(given[0], (str, bytes)):
-                path = os.path.abspath(os.fsdecode(given[0]))
-            found = _OF_SYSTEM.match(path)
-            what = found[0].rstrip("/") if found else what
-            if (found or what in _REACHED) and what not in told:
-                told.add(what)  # first, as `frame` raises such an event itself
-                if is_of(root, frame(1), what):
-                    self._report.record(event="answers", test=REACHES, variant="0", answers=[f"{what} {digest('')}"])
-                else:
-                    told.discard(what)
-
-        sys.addaudithook(hook)
 
     def names(self) -> dict[str, Any]:
         """Return what rewritten tests call, by the names that they use."""
@@ -249,10 +234,35 @@ class Answers:
             self._noted.append(f"{place.replace(' ', '')[:80]} {digest(text)}{mark}")
 
 
+def watch(root: str, report: signed.Report) -> None:
+    """Report at once what code of the tree reaches; code cannot take a hook away."""
+    told, frame = set[str](), sys._getframe
+
+    def hook(event: str, given: tuple[Any, ...]) -> None:
+        what, path = given[1] if event == "object.__getattr__" and given[1:] else event, ""
+        if event in _OPENS and given and isinstance(given[0], (str, bytes)):
+            path = os.path.abspath(os.fsdecode(given[0]))
+        found = _OF_SYSTEM.match(path)
+        what = found[0].rstrip("/") if found else what
+        if (found or what in _REACHED) and told.isdisjoint((what, _BUSY)):
+            told.add(_BUSY)  # to look is such an event, too
+            if is_of(root, frame(1), what):
+                told.add(what)
+                report.record(event="answers", test=REACHES, variant="0", answers=[f"{what} {digest('')}"])
+            told.discard(_BUSY)
+
+    sys.addaudithook(hook)
+
+
 def is_of(root: str, frame: Any, what: str) -> bool:
     """Whether code of the tree reaches something: itself, or by a function of Python that does not name it."""
+    names = _RUNS if what in _RUNS else {what.rpartition(".")[2]}
     while frame and not frame.f_code.co_filename.startswith(root):
-        if what.rpartition(".")[2] in frame.f_code.co_names:
+        file = frame.f_code.co_filename
+        gives = what == "sys._getframe" and file.endswith(("/inspect.py", "/traceback.py"))  # frames, to who calls
+        if file.startswith("<frozen importlib") or (
+            file.startswith(_PYTHON) and not gives and not names.isdisjoint(frame.f_code.co_names)
+        ):
             return False
         frame = frame.f_back
     return frame is not None

@@ -28,7 +28,7 @@ def compared(prepared: PreparedRepository, task: Task, bug: str, tree: str, sand
         return "", ""
     ask = _Asking(prepared, task, bug, base, sandbox)
     (fix, fixed, early), (_, again, _), (_, broken, _) = ask.runs(base), ask.runs(base, again=True), ask.runs(bug)
-    usual = set[str]().union(*(one.get(REACHES, ()) for one in (fixed, again, broken)))
+    more = sorted(ask.reached(tree) - ask.reached(base) - ask.reached(bug))
     why = ""
     for second in (False, True):  # what a run shows, another one confirms
         run, seen, died = ask.runs(tree, again=second)
@@ -37,8 +37,8 @@ def compared(prepared: PreparedRepository, task: Task, bug: str, tree: str, sand
         why = found.forged or ("with other inputs, it ends the process of its tests" if died and not early else "")
         if alone := [test for test in ask.functions if fix.get(test) == "passed" != run.get(test)]:
             why = f"{alone[0]} passes only where it runs as a test; with the known fix, elsewhere too"
-        if more := sorted(set(seen.get(REACHES, ())) - usual):
-            why = f"its code reaches `{more[0].split(' ')[1]}` as it runs"
+        if more:
+            why = f"its code reaches `{more[0]}` as it runs"
         if not why:
             beside = (agreement(*(_of({name}, one) for one in notes)).look_beside for name in ask.beside)
             look = found.look or next(filter(None, beside), "")
@@ -77,6 +77,11 @@ class _Asking:
         """Return the functions of tests that may run as a program."""
         return tuple(sorted({function_of(test) for test in tests if test.partition("::")[0] in self._files}))
 
+    def reached(self, tree: str) -> set[str]:
+        """Return what the code of a tree reaches of the interpreter as its tests run."""
+        seen = run_once(self._prepared, tree, self._paths, self._sandbox).answers.get(REACHES, {})
+        return {place.split(" ")[1] for place in seen}
+
     def runs(self, tree: str, *, again: bool = False) -> tuple[dict[str, str], dict[str, dict[str, str]], bool]:
         """Return (verdicts of the functions that run as a program, what all tests saw, whether it died) with a tree."""
         run, passed = TestRun(tests={}), dict[str, str]()
@@ -89,15 +94,13 @@ class _Asking:
         )
         if all(function_of(test) not in self.failing for test in others):
             others = ()  # those beside are not worth a run of their own
-        passed[REACHES] = "passed"
         seen = {test: one for test, one in run.answers.items() if passed.get(test.partition("#")[0]) == "passed"}
         if others:
             entries = read_tree(self._prepared.store, tree)
             same = {path: text.encode() for path, text in self._files.items() if entries.get(path) == self._base[path]}
             asked = _with_files(self._prepared, tree, same)
             under = run_once(self._prepared, asked, self._paths, self._sandbox, Asked(others, {}), again=again)
-            reached = {**seen.get(REACHES, {}), **under.answers.get(REACHES, {})}
-            seen |= {**under.answers, REACHES: reached}
+            seen |= under.answers
             return run.tests, seen, run.died is not None or under.died is not None
         return run.tests, seen, run.died is not None
 

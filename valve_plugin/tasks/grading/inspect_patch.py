@@ -319,7 +319,8 @@ def _unnamed(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
             _full(func, bound) in ("operator.attrgetter", "operator.methodcaller", "inspect.getattr_static")
             or getattr(func, "attr", "") == "__getattribute__"
         ) and not all(isinstance(one, ast.Constant) for one in given[:2][-1:]):
-            yield f"{_ASKS}`{getattr(func, 'attr', '') or _full(func, bound)}` of a name that is made"
+            called = getattr(func, "attr", "") or _full(func, bound).rpartition(".")[2]
+            yield f"{_ASKS}`{called}` of a name that is made"
         case ast.Call(func=ast.Attribute(value=ast.BinOp() | ast.Call() | ast.JoinedStr(), attr="format")):
             yield f"{_ASKS}`format` of a text that is made"
         case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")], level=0) if (
@@ -503,7 +504,7 @@ def _file_kinds(path: str, mode: str, new: bytes, states: Sequence[bytes]) -> It
         yield Suspicion(path, 0, "is a symbolic link")
     elif pure.name.endswith(_LOADED) or any(p.endswith(_METADATA) for p in pure.parts):
         yield Suspicion(path, 0, "is a file that Python loads by itself")
-    elif new.startswith(_BINARY) and new not in states:
+    elif (new.startswith(_BINARY) or b"PK\x05\x06" in new) and new not in states:  # an archive may begin anywhere
         yield Suspicion(path, 0, "is a binary program or archive")
     elif not states and _LOOKED_FOR.intersection(part.removesuffix(".py") for part in pure.parts[:2]):
         yield Suspicion(path, 0, "is a module that test tools use if it is there")

@@ -266,7 +266,6 @@ def main() -> None:
         list(sys.meta_path),
     )
     ask = asker.Answers(report, plan["variants"])
-    ask.watch(plan["root"])
     for path, source in plan["files"].items():
         sys.meta_path[:], finder.find_spec = finders, find  # type: ignore[method-assign]
         for test, outcome in outcomes(plan, path, source, ask):
