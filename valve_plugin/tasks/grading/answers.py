@@ -6,12 +6,14 @@ they get. A forgery can change all of this; but the answers that the fix gives t
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import os
 import re
 import signal
 import sys
+import threading
 import time
 import types
 from collections.abc import Callable, Iterator
@@ -81,7 +83,14 @@ _CALLED: tuple[Any, ...] = (
     *(types.FunctionType, classmethod, staticmethod, types.MethodDescriptorType, types.WrapperDescriptorType),
     *(types.BuiltinFunctionType, types.ClassMethodDescriptorType, types.GetSetDescriptorType),
 )
+_STARTS = ("_start_joinable_thread", "_start_new_thread")
+"""What starts a thread, by Python's version."""
 _clock, _wall = time.process_time, time.monotonic
+
+
+def deep(calls: int, run: Callable[..., Any], *given: Any) -> Any:
+    """Call something below so many calls."""
+    return deep(calls - 1, run, *given) if calls else run(*given)
 
 
 @contextmanager
@@ -92,9 +101,17 @@ def uncounted() -> Iterator[None]:
         frame, above = frame.f_back, above + 1
     sys.setrecursionlimit(limit + above)
     sys.getrecursionlimit = limit.conjugate  # says what it was
+    name = next(name for name in _STARTS if hasattr(threading, name))
+    start = getattr(threading, name)
+
+    def start_deep(run: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        return start(functools.partial(deep, above, run), *given, **named)  # the limit is that of all threads
+
+    setattr(threading, name, start_deep)
     try:
         yield
     finally:
+        setattr(threading, name, start)
         sys.getrecursionlimit = said
         sys.setrecursionlimit(limit)
 
