@@ -313,6 +313,8 @@ def _unnamed(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
             yield from _asks(f"{_full(of, bound)}.{name}")
         case ast.Call(func=ast.Name(id="getattr"), args=[of, _, *_]):
             yield f"{_ASKS}`getattr` of {_full(of, bound) or 'a name that is made'}"
+        case ast.Call(func=ast.Name(id="vars"), args=[ast.Call()]):
+            yield f"{_ASKS}`vars` of what a call returns"
         case ast.Call(args=given) if any(getattr(one, "id", "") == "getattr" for one in given):
             yield f"{_ASKS}`getattr` of a name that is made"
         case ast.Call(func=func, args=given) if (
