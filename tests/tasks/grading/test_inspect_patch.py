@@ -43,6 +43,7 @@ def test_moved_and_renamed_code_is_ordinary() -> None:
     before = {"a/x.py": FRAMES, "a/y.py": b""}
     assert inspect(before, {"a/x.py": b"", "a/y.py": FRAMES}) == []
     assert inspect(before, {"a/z.py": FRAMES, "a/y.py": b""}) == []
+    assert inspect(before, {"a/x.py": b"", "a/y.py": b"import sys\nup = [sys._getframe()]\n"}) != [], "another line"
     assert inspect(before, {"a/x.py": FRAMES + b"\n", "a/y.py": FRAMES}) == ["a/y.py:4 `_getframe`: no repair needs it"]
 
 

@@ -165,10 +165,10 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
     own = frozenset(_top_names([*before, *after])) - sys.stdlib_module_names
     gone = [path for path in before if after.get(path) != before[path] and path.endswith(_SOURCE)]
     held = iter(read([tree[path][1] for path in gone for tree in (before, after) if path in tree]))
-    moved = set[str]()  # what left a file
+    moved = set[tuple[bytes, str]]()  # what left a file, with the lines
     for path in gone:
-        was, still = (uses(next(held), own) or () if path in tree else () for tree in (before, after))
-        moved |= {what for _, what in was} - {what for _, what in still}
+        was, still = (_lines(next(held), own) if path in tree else {} for tree in (before, after))
+        moved |= {key for key in was if key[1] not in {what for _, what in still}}
     found: list[Suspicion] = []
     files = {
         path: [tree[path][1] for tree in (after, before, ordinary) if path in tree]
@@ -182,9 +182,16 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
         if now is None:
             found += [Suspicion(path, 0, "cannot be read as Python")] if None not in old else []
         else:
-            usual = moved | {what for one in old if one for _, what in one}
-            found += [Suspicion(path, line, what) for line, what in now if what not in usual]
+            usual = {what for one in old if one for _, what in one}
+            added = [key for key in _lines(new, own).items() if key[0] not in moved] if now else []
+            found += [Suspicion(path, line, what) for (_, what), line in added if what not in usual]
     return found
+
+
+def _lines(source: bytes, own: frozenset[str]) -> dict[tuple[bytes, str], int]:
+    """Return the numbers of the lines that use something, by the line and by what it uses."""
+    rows = [b"", *source.split(b"\n")]
+    return {(rows[line].strip() if line < len(rows) else b"", what): line for line, what in uses(source, own) or ()}
 
 
 def _changed(before: Tree, after: Tree, ordinary: Tree) -> list[str]:
