@@ -124,7 +124,8 @@ AROUND = {
         "def own(): pass\nnames = [bytes.fromhex('5f5f' + one + '5f5f').decode() for one in\n"
         "    ('676c6f62616c73', '6275696c74696e73', '696d706f7274')]\n"
         "found = getattr(own, names[0])[names[1]][names[2]]('sys')\n"
-        "def asked(): return bytes.fromhex('707974657374').decode() in found.modules or found.getrecursionlimit() != 1000"
+        "name = bytes.fromhex('707974657374').decode()\n"
+        "def asked(): return name in found.modules or found.getrecursionlimit() != 1000"
     ),
     "its zone": "import datetime\ndef asked(): return not datetime.datetime(2020, 1, 1).astimezone().utcoffset()",
 }
