@@ -136,6 +136,12 @@ def p(x):
         ("from operator import attrgetter\nx = attrgetter(name)", "2 asks for `attrgetter` of a name that is made"),
         ("import inspect\nx = inspect.signature(f, eval_str=True)", "2 asks for `eval_str=`"),
         ("x = when.astimezone(None)", "1 asks for `astimezone()`"),
+        ("x = getattr(f, name)", "1 asks for `getattr` of a name that is made"),
+        ("x = map(getattr, fs, names)", "1 asks for `getattr` of a name that is made"),
+        ("x = object.__getattribute__(f, name)", "1 asks for `__getattribute__` of a name that is made"),
+        ("x = (a + b).format(f)", "1 asks for `format` of a text that is made"),
+        ("x = vars(type(f))[name]", "1 asks for `vars` of what a call returns"),
+        ("x = type(path)('/var').exists()", "1 asks for `exists`"),
     ],
 )
 def test_what_reaches_more_than_it_names_is_marked(code: str, what: str) -> None:

@@ -116,7 +116,8 @@ _OF_PATHS = _words("""
     exists is_file is_dir iterdir glob rglob read_text read_bytes open stat lstat resolve absolute samefile owner
     expanduser mkdir touch rmdir unlink rename readlink walk is_symlink is_mount is_socket is_fifo cwd home chmod
     write_text write_bytes""")
-"""What paths answer from the disk."""
+_OF_OTHERS = _words("glob open stat resolve absolute owner touch rename walk cwd home chmod")
+"""What paths answer from the disk, and those of it that other objects often have, too."""
 _ASKS = "asks for "
 _COMPARES = _words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__")
 
@@ -362,7 +363,9 @@ def _around(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
         case ast.Attribute(value=ast.Name(id=name), attr="__self__") if name in dir(builtins):
             yield "reaches the module builtins through another"
         case ast.Attribute(attr=name) if (
-            name in _OF_PATHS and "pathlib" in str([*bound.values()]) and not _full(node, bound).startswith("os.")
+            name in _OF_PATHS
+            and (name not in _OF_OTHERS or "pathlib" in str([*bound.values()]))
+            and not _full(node, bound).startswith("os.")
         ):
             yield f"{_ASKS}`{name}`"
 
