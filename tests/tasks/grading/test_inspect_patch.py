@@ -158,6 +158,7 @@ def test_files_that_python_loads_by_itself(path: str) -> None:
 def test_links_programs_and_broken_files() -> None:
     assert inspect_patch({}, {"a": ("120000", "1")}, {}, lambda ids: [b"/etc"] * len(ids))
     assert inspect({}, {"data.bin": b"\x7fELF..."}) == ["data.bin is a binary program or archive"]
+    assert inspect({}, {"a.dat": b"text\nPK\x03\x04..PK\x05\x06.."}) == ["a.dat is a binary program or archive"]
     assert inspect({"a.py": b""}, {"a.py": b"def (:"}) == ["a.py cannot be read as Python"]
     assert inspect({"a.py": b"def (:"}, {"a.py": b"def (: #"}) == []
     assert inspect({}, {"a.py": b"# coding: own\nx = 1"}) == ["a.py cannot be read as Python"]
