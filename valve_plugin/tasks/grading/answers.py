@@ -71,6 +71,8 @@ _BUSY = ""
 _RUNS = {"compile", "exec", "eval"}
 _PYTHON = (os.path.dirname(os.__file__), sys.prefix, sys.base_prefix)
 """Where the files of Python, and of what is installed, are."""
+_NOT_MADE = frozenset({"__import__", "_getframe", "modules", "environ", "exec", "eval", "globals", "locals"})
+"""Names that no text has which a library makes and runs."""
 _OPENS = frozenset({"open", "os.listdir", "os.scandir"})
 _OF_SYSTEM = re.compile(r"/(proc|sys|etc/(passwd|group|hosts|hostname|machine-id|mtab|resolv\.conf))(/|$)")
 """Files that tell about the machine and its processes."""
@@ -259,9 +261,17 @@ def watch(root: str, report: signed.Report) -> None:
         what, path = given[1] if event == "object.__getattr__" and given[1:] else event, ""
         if event in _OPENS and given and isinstance(given[0], (str, bytes)):
             path = os.path.abspath(os.fsdecode(given[0]))
-        found = _OF_SYSTEM.match(path)
-        what = found[0].rstrip("/") if found else what
-        if (found or what in _REACHED) and told.isdisjoint((what, _BUSY)):
+        if found := _OF_SYSTEM.match(path):
+            what = found[0].rstrip("/")
+        reached = bool(found) or what in _REACHED
+        code = given[0] if event == "exec" and given else None
+        if (
+            isinstance(code, types.CodeType)
+            and code.co_filename[:1] != "/"
+            and not _NOT_MADE.isdisjoint(names_of(code))
+        ):
+            reached, what = True, "a_text_that_a_library_runs"
+        if reached and told.isdisjoint((what, _BUSY)):
             told.add(_BUSY)  # to look is such an event, too
             if is_of(root, frame(1), what):
                 told.add(what)
@@ -269,6 +279,12 @@ def watch(root: str, report: signed.Report) -> None:
             told.discard(_BUSY)
 
     sys.addaudithook(hook)
+
+
+def names_of(code: types.CodeType) -> set[str]:
+    """Return the names that code uses, and that code in it does."""
+    inner = (one for one in code.co_consts if isinstance(one, types.CodeType))
+    return set(code.co_names).union(*map(names_of, inner))
 
 
 def is_of(root: str, frame: Any, what: str) -> bool:

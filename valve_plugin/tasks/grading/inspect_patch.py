@@ -17,7 +17,7 @@ import importlib
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import islice
 from pathlib import PurePosixPath
@@ -85,7 +85,8 @@ _NOT_GIVEN = _words("""
     asyncio.open_connection asyncio.start_server futures.ProcessPoolExecutor threading.get_native_id
     threading.get_ident xml.sax http.cookiejar http.client http.server etree.ElementInclude ElementTree.parse
     ElementTree.iterparse dom.pulldom zoneinfo.reset_tzpath asyncio.subprocess asyncio.events futures.process
-    ElementTree.ElementTree warnings.formatwarning typing.get_type_hints""")
+    ElementTree.ElementTree warnings.formatwarning typing.get_type_hints typing.ForwardRef asyncio.Runner
+    contextlib.redirect_stdout contextlib.redirect_stderr threading.local""")
 _LOGS = _words("debug info warning error exception critical log")
 _GIVEN_OF = {
     "os": _words("path sep altsep extsep pathsep linesep curdir pardir devnull name fspath fsencode fsdecode PathLike"),
@@ -109,15 +110,16 @@ _GIVEN_OF = {
 """Modules of which these names answer from what they are given, as do constants, and no others."""
 _PLACES = _words("""
     __file__ __path__ __cached__ __self__ pathname funcName get_stack subprocess_exec subprocess_shell get_field
-    format_field native_id relativeCreated _old_targets _selector""")
+    format_field native_id relativeCreated source_traceback __match_args__ _old_targets _selector _evaluate""")
 """Names by which code knows where it is or who calls it, and by which it reaches what it does not name."""
-_AROUND = _PLACES | _words("open input RecursionError MemoryError __debug__")
+_AROUND = _PLACES | _words("open input id RecursionError MemoryError __debug__")
 _OF_PATHS = _words("""
     exists is_file is_dir iterdir glob rglob read_text read_bytes open stat lstat resolve absolute samefile owner
     expanduser mkdir touch rmdir unlink rename readlink walk is_symlink is_mount is_socket is_fifo cwd home chmod
     write_text write_bytes""")
 _OF_OTHERS = _words("glob open stat resolve absolute owner touch rename walk cwd home chmod")
 """What paths answer from the disk, and those of it that other objects often have, too."""
+_LOOK_UP = ("operator.attrgetter", "operator.methodcaller", "inspect.getattr_static")
 _ASKS = "asks for "
 _COMPARES = _words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__")
 
@@ -212,6 +214,7 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
     bound: dict[str, str] = {}  # what each imported name stands for
     texts = set[ast.AST]()  # docstrings and the like
     written = set[ast.AST]()  # modules of which the code writes out what it uses
+    called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         for name, what in _imported(node):
             if name not in bound or bound[name].split(".")[0] in _GIVEN - _INNER:  # of two, the one that tells more
@@ -235,6 +238,7 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
             *_callers(node),
             *_around(node, bound),
             *_unnamed(node, bound),
+            *_looked_up(node, bound, called),
             *_changes(node, bound),
             *(what for name, full in _imported(node) if name in unused for what in _asks(full)),
             *(
@@ -302,8 +306,8 @@ def _callers(node: ast.AST) -> Iterator[str]:
             | ast.Call(func=ast.Attribute(attr="warn"), args=[_, _, level, *_])
         ) if getattr(level, "value", 0) not in (1, 2):
             yield f"{_ASKS}`stacklevel=`"
-        case ast.keyword(arg="eval_str"):
-            yield f"{_ASKS}`eval_str=`"
+        case ast.keyword(arg="eval_str" | "assigned" as name) | ast.Constant(value="eval_str" | "assigned" as name):
+            yield f"{_ASKS}`{name}=`"
         case ast.Call(func=ast.Attribute(attr=name), args=given, keywords=named):
             words = {one.arg for one in named}
             if name in _LOGS and "stacklevel" in words:
@@ -323,11 +327,8 @@ def _unnamed(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
             yield f"{_ASKS}`getattr` of {_full(of, bound) or 'a name that is made'}"
         case ast.Call(func=ast.Name(id="vars"), args=[ast.Call()]):
             yield f"{_ASKS}`vars` of what a call returns"
-        case ast.Call(args=given) if any(getattr(one, "id", "") == "getattr" for one in given):
-            yield f"{_ASKS}`getattr` of a name that is made"
         case ast.Call(func=func, args=given) if (
-            _full(func, bound) in ("operator.attrgetter", "operator.methodcaller", "inspect.getattr_static")
-            or getattr(func, "attr", "") == "__getattribute__"
+            _full(func, bound) in _LOOK_UP or getattr(func, "attr", "") == "__getattribute__"
         ) and not all(isinstance(one, ast.Constant) for one in given[:2][-1:]):
             called = getattr(func, "attr", "") or _full(func, bound).rpartition(".")[2]
             yield f"{_ASKS}`{called}` of a name that is made"
@@ -347,6 +348,15 @@ def _unnamed(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
             yield f"{_ASKS}`{name}` of another"
 
 
+def _looked_up(node: ast.AST, bound: Mapping[str, str], called: Set[ast.AST]) -> Iterator[str]:
+    """Yield a function that looks up names where it is handed on, so that it may be called under another name."""
+    if node not in called and isinstance(node, ast.Name | ast.Attribute):
+        name = node.attr if isinstance(node, ast.Attribute) else node.id
+        full = _full(node, bound)
+        if name in ("getattr", "__getattribute__", "format_map", "vformat") or full in _LOOK_UP:
+            yield f"{_ASKS}`{name}` under another name"
+
+
 def _around(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
     """Yield what answers from the disk, or from how deep the stack is."""
     match node:
@@ -354,6 +364,12 @@ def _around(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
             func=ast.Attribute(attr="astimezone" | "timestamp" as name), args=[] | [ast.Constant(None)], keywords=[]
         ):
             yield f"{_ASKS}`{name}()`"
+        case ast.Assert(test=test) if any(isinstance(one, ast.NamedExpr) for one in ast.walk(test)):
+            yield f"{_ASKS}whether asserts run"
+        case ast.Subscript(value=ast.Attribute(attr="__annotations__"), ctx=ast.Store()) | ast.Constant(
+            "__annotations__"
+        ):
+            yield f"{_ASKS}`__annotations__`"
         case ast.Constant(value=str() as name) if name in _OF_PATHS and "methodcaller" in str([*bound.values()]):
             yield f"{_ASKS}`{name}`"
         case ast.Name(id=name) if name in _AROUND and name not in bound:

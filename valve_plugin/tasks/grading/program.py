@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 _TOOLS = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "unittest", "py"})
 """Modules that a program does not load."""
-_NAME = "".join(chr(ord("a") + one % 26) for one in os.urandom(4 + os.urandom(1)[0] % 9))
+_NAME, *_PARTS = ("".join(chr(ord("a") + one % 26) for one in os.urandom(4 + os.urandom(1)[0] % 9)) for _ in range(3))
 """No name, nor length of one, by which code knows that it is tested."""
-_CALLER = f"{_NAME}.{_NAME[::-1]}"
+_CALLER = ".".join(_PARTS)
 """Tested code is called from there, as from a module of a package, which most of its callers are."""
 _SET_UP = frozenset(
     {"setup", "teardown", "setup_method", "teardown_method", "setup_class", "teardown_class", "setup_module"}
