@@ -42,6 +42,7 @@ class LocalStore:
 
     def __init__(self, path: Path, bank: Path | None = None) -> None:
         self.dir, self._bank = path, bank
+        self._closed = set[Path]()
         self.warnings: list[str] = []
         """Files that could not be read and were skipped, one line each."""
 
@@ -258,14 +259,17 @@ class LocalStore:
             self.telemetry_path(name).unlink()
 
     def _folder(self, *names: str) -> Path:
-        path = self.dir.joinpath(*names)
-        if not path.is_dir():
-            new = not self.dir.is_dir()
-            files.make_private_dir(self.dir.parent)  # trajectories quote the person's code
-            files.make_private_dir(self.dir)
-            files.make_private_dir(path)
+        path, new = self.dir.joinpath(*names), not self.dir.is_dir()
+        if new or path not in self._closed:  # also one that was there, and open to others, as in a copy
+            self._closed.add(path)
+            folder = self.dir.parent  # trajectories quote the person's code
+            for name in (self.dir.name, *names, ""):
+                files.make_private_dir(folder)
+                folder /= name
             if new:
                 self.remember_bank()
+        elif not path.is_dir():
+            files.make_private_dir(path)
         return path
 
     def _withheld_path(self, content_hash: str) -> Path:

@@ -137,6 +137,10 @@ def p(x):
         ("import inspect\nx = inspect.signature(f, eval_str=True)", "2 asks for `eval_str=`"),
         ("x = when.astimezone(None)", "1 asks for `astimezone()`"),
         ("x = getattr(f, name)", "1 asks for `getattr` of a name that is made"),
+        (
+            "N = 'a', 'b'\nfor name in N: getattr(f, name)\nfor one in made: getattr(f, one)",
+            "3 asks for `getattr` of a name that is made",
+        ),
         ("get = getattr", "1 asks for `getattr` under another name"),
         ("x = map(getattr, fs, names)", "1 asks for `getattr` under another name"),
         ("from operator import attrgetter as a\nget = a", "2 asks for `a` under another name"),

@@ -17,6 +17,7 @@ import importlib
 import re
 import sys
 import types
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import islice
@@ -86,7 +87,7 @@ _NOT_GIVEN = _words("""
     threading.get_ident xml.sax http.cookiejar http.client http.server etree.ElementInclude ElementTree.parse
     ElementTree.iterparse dom.pulldom zoneinfo.reset_tzpath asyncio.subprocess asyncio.events futures.process
     ElementTree.ElementTree warnings.formatwarning typing.get_type_hints typing.ForwardRef asyncio.Runner
-    contextlib.redirect_stdout contextlib.redirect_stderr threading.local""")
+    contextlib.redirect_stdout contextlib.redirect_stderr threading.local threading.Timer""")
 _LOGS = _words("debug info warning error exception critical log")
 _GIVEN_OF = {
     "os": _words("path sep altsep extsep pathsep linesep curdir pardir devnull name fspath fsencode fsdecode PathLike"),
@@ -226,7 +227,7 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr"):
             written.update(node.args[:1] if all(isinstance(one, ast.Constant) for one in node.args[1:2]) else ())
     nodes = sorted(ast.walk(tree), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
-    names = [node for node in nodes if isinstance(node, ast.Name)]
+    names, known = [node for node in nodes if isinstance(node, ast.Name)], _of_constants(nodes)
     given = {node for node in names if _is_module(bound.get(node.id, ""))} - written
     unused = bound.keys() - {"*"} - {node.id for node in names}  # other code may use these
     found = (
@@ -237,7 +238,7 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
             *_uses(node, bound, own),
             *_callers(node),
             *_around(node, bound),
-            *_unnamed(node, bound),
+            *_unnamed(node, bound, known),
             *_looked_up(node, bound, called),
             *_changes(node, bound),
             *(what for name, full in _imported(node) if name in unused for what in _asks(full)),
@@ -318,13 +319,40 @@ def _callers(node: ast.AST) -> Iterator[str]:
                 yield f"{_ASKS}`catch_warnings(record=)`"
 
 
-def _unnamed(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
+def _of_constants(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the names of variables that stand for constants only, as in a loop over written names."""
+    given = list[tuple[ast.AST, ast.AST]]()
+    bound = Counter[str]()
+    for node in nodes:
+        if isinstance(node, ast.For | ast.comprehension):
+            given.append((node.target, node.iter))
+        elif isinstance(node, ast.Assign):
+            given += [(one, node.value) for one in node.targets]
+        elif isinstance(node, ast.arg):
+            bound[node.arg] += 1
+        elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
+            bound[node.name] += 1
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound[node.id] += 1
+    found = set[str]()
+    for _ in range(2):  # then those that stand for one of these
+        known = Counter[str]()
+        for target, value in given:
+            parts = value.elts if isinstance(value, ast.Tuple | ast.List | ast.Set) else [value]
+            if all(isinstance(one, ast.Constant) or getattr(one, "id", "") in found for one in parts):
+                known[getattr(target, "id", "")] += 1
+        found = {name for name, count in known.items() if count == bound[name]}
+    return found
+
+
+def _unnamed(node: ast.AST, bound: Mapping[str, str], known: Set[str]) -> Iterator[str]:
     """Yield what reaches modules and attributes by names that only show as it runs, or that others gave them."""
     match node:
         case ast.Call(func=ast.Name(id="getattr"), args=[of, ast.Constant(value=str() as name), *_]):
             yield from _asks(f"{_full(of, bound)}.{name}")
         case ast.Call(func=ast.Name(id="getattr"), args=[of, _, *_]):
-            yield f"{_ASKS}`getattr` of {_full(of, bound) or 'a name that is made'}"
+            if getattr(node.args[1], "id", "") not in known:
+                yield f"{_ASKS}`getattr` of {_full(of, bound) or 'a name that is made'}"
         case ast.Call(func=ast.Name(id="vars"), args=[ast.Call()]):
             yield f"{_ASKS}`vars` of what a call returns"
         case ast.Call(func=func, args=given) if (
