@@ -184,6 +184,16 @@ def test_eight_at_once_lose_nothing(store: LocalStore, make: type[threading.Thre
     assert store.warnings == []
 
 
+def test_folders_that_are_open_to_others_are_closed_before_anything_is_written(store: LocalStore) -> None:
+    for name in ("queue", "notes", "telemetry"):
+        (store.dir / name).mkdir(parents=True)
+        (store.dir / name).chmod(0o777)
+    store.dir.chmod(0o755)
+    store.remember("about", "kept")
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (store.dir, store.dir / "notes")}
+    assert modes == {store.dir.name: 0o700, "notes": 0o700}
+
+
 def test_a_torn_use_spoils_only_itself(store: LocalStore) -> None:
     context = Context(text="", items=(("skill", "one"),))
     store.count_use(context)
