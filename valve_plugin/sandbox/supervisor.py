@@ -69,7 +69,7 @@ class ProcessLimits:
     memory_bytes: int = 6144 * MIB
     """Address space of each process (kernel limit), and resident memory of all together (polled)."""
     spaces: int = 1
-    """How many times that much the address space of a process may be."""
+    """The address space of each process may be this many times as large as `memory_bytes`."""
     processes: int = 256
     """Number of processes and threads at the same time."""
     file_bytes: int = 512 * MIB

@@ -88,6 +88,7 @@ _CALLED: tuple[Any, ...] = (
 _STARTS = ("_start_joinable_thread", "_start_new_thread")
 """What starts a thread, by Python's version."""
 _clock, _wall = time.process_time, time.monotonic
+_abspath, _fsdecode = os.path.abspath, os.fsdecode
 
 
 def deep(calls: int, run: Callable[..., Any], *given: Any) -> Any:
@@ -260,7 +261,8 @@ def watch(root: str, report: signed.Report) -> None:
     def hook(event: str, given: tuple[Any, ...]) -> None:
         what, path = given[1] if event == "object.__getattr__" and given[1:] else event, ""
         if event in _OPENS and given and isinstance(given[0], (str, bytes)):
-            path = os.path.abspath(os.fsdecode(given[0]))
+            with suppress(Exception):  # tests may replace what this asks, or have removed the folder
+                path = _abspath(_fsdecode(given[0]))
         if found := _OF_SYSTEM.match(path):
             what = found[0].rstrip("/")
         reached = bool(found) or what in _REACHED

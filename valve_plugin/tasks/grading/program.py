@@ -260,11 +260,8 @@ def main() -> None:
     for name in ("PYTHONPATH", "PYTHONHASHSEED"):  # it has its effect
         os.environ.pop(name, None)
     report.record(event="start", reruns=False, shadows=[])
-    finder, find, finders = (
-        importlib.machinery.PathFinder,
-        importlib.machinery.PathFinder.find_spec,
-        list(sys.meta_path),
-    )
+    finder, finders = importlib.machinery.PathFinder, list(sys.meta_path)
+    find = finder.find_spec
     ask = asker.Answers(report, plan["variants"])
     for path, source in plan["files"].items():
         sys.meta_path[:], finder.find_spec = finders, find  # type: ignore[method-assign]

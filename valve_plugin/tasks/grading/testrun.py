@@ -46,7 +46,7 @@ FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.
 _FIXED = (".py", ".ini", ".toml", ".cfg")
 _MAX_MOUNTS = 200
 """Files that are mounted read-only one by one."""
-_ZONES = ("CET-1", "EST5", "CST6", "PST8", "JST-9", "IST-5:30")  # of many users
+_ZONES = ("CET-1", "EST5", "CST6", "PST8", "JST-9", "IST-5:30")
 _PHASES = ("setup", "call", "teardown")
 
 
@@ -186,10 +186,9 @@ def run_tests(
         plan |= {"tests": asked.tests, "files": asked.files}
         plan["beside"] = [str(path) for path in _BESIDE]
     if asked:
-        env["TMPDIR"] = (
-            workspace.own if sandbox.root else str(workspace.home)
-        )  # files of tests are where a user has some
-        env["TZ"] = _ZONES[int(_seed(prepared)) % len(_ZONES)]  # it may run anywhere
+        # Files of tests, and the time zone, are as many users have them.
+        env["TMPDIR"] = workspace.own if sandbox.root else str(workspace.home)
+        env["TZ"] = _ZONES[int(_seed(prepared)) % len(_ZONES)]
     before = _states(workspace.path, fixed)
     # Only the script puts the tree on the import path.
     done = sandbox.run(
