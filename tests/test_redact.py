@@ -214,6 +214,13 @@ def test_a_hex_dump_of_a_known_key_goes() -> None:
             assert "[redacted:K]" in cleaned
             assert KNOWN[:6].encode().hex() not in re.sub(r"\s", "", cleaned)
             assert not any(KNOWN[n : n + 12] in cleaned for n in range(28))
+            words = "correct-horse-battery-staple"
+            text = subprocess.run(
+                command, input=f"a phrase={words}\n".encode(), capture_output=True, check=True
+            ).stdout.decode()
+            cleaned = Redactor({words: "P"})(text)
+            assert not re.search("horse|battery", cleaned)
+            assert words[8:13].encode().hex() not in re.sub(r"\s", "", cleaned)
 
 
 def test_words_of_a_known_value_stay() -> None:

@@ -34,6 +34,12 @@ _NEITHER = bytes(c for c in range(256) if not chr(c).isalnum() or c > 127)
 _IS_SMALL = bytes(c not in _NEITHER for c in range(256))
 _QUOTED = re.compile(r"([\"'])([^\"'\s]{1,60})\1(?!\s{0,4}[:\]])")
 _LAST_WORD = re.compile(r"(?<![A-Za-z0-9])([A-Za-z0-9]+)[^A-Za-z0-9\n]*$", re.MULTILINE)
+_DUMP = re.compile(
+    r"^[+>]?[ \t]{0,8}[0-9a-f]{6,16}:?[ \t]{1,4}"
+    r"((?:[0-9a-f]{2,8}[ \t]{1,3}){0,31}[0-9a-f]{2,8})(?:[ \t]{1,80}([^\n]{1,66}))?$",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""A line of bytes, as `xxd` and `od` print them: its place, numbers, and perhaps letters."""
 _RUN = re.compile(r"(?:[A-Za-z0-9+/_-]{16,}(?:={0,6}\r?\n[ \t>|]{0,16})?)+")
 _LINE = re.compile(r"[A-Za-z0-9+/_=-]{16,}")
 _PACKED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
@@ -122,10 +128,13 @@ class Letters:
 
 
 def readings(text: str) -> Iterator[Letters]:
-    """Yield the letters of an ASCII text, of what stands in quotes (not names), and of the last word of each line."""
+    """Yield the letters of a text in ASCII, of what stands in quotes (not names), of lines' last words, of dumps."""
     yield Letters(text, [(0, len(text))])
     yield Letters(text, (match.span(2) for match in _QUOTED.finditer(text)))
     yield Letters(text, (match.span(1) for match in _LAST_WORD.finditer(text)))
+    dump = list(_DUMP.finditer(text))
+    for column in (1, 2) if len(dump) > 1 else ():
+        yield Letters(text, (match.span(column) for match in dump if match[column]))
 
 
 def decoded(text: str) -> Iterator[tuple[int, int, str]]:

@@ -64,6 +64,8 @@ _REST = re.compile(r"[^\s\"'`]*(?:[ ][a-z0-9]{1,30}){0,7}(?![^\s\"'`])|")  # sig
 _CODE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+[.:]?|[A-Za-z]*_\w*|[\d.,:]+|(?:[A-Z][a-z]+)+")
 _WORD_BEFORE = re.compile(r"([A-Za-z]{3,12}) \Z")
 _PHRASE = re.compile(r"[a-z]{2,30}(?: [a-z0-9]{1,30}){2,7}(?=\s*(?:\n|\Z|\"))")
+_ONE_WORD = re.compile(r"[a-z]{6,30}(?=[ \t]*(?:\r?\n|\Z|\"))")
+_INDENT = re.compile(r"(?:^|[\n\"])[+>-]?[ \t]{0,16}\Z")
 _WORD_FOLLOWS = re.compile(r"(?:^|[\n+>$#\"'-])[ \t]{0,8}(?:ENV|ARG|setx|setenv|set(?: -\w{1,3}){1,3}) \Z")
 # The first line of a table, with its separator; and the fields of a line, in quotes or without.
 _HEADER = re.compile(
@@ -217,6 +219,8 @@ def _assignments(stem: str, text: str, lower: str) -> Iterator[Span]:
             end = _REST.match(text, end).end()  # type: ignore[union-attr]
         if not quoted and not env and _strength(name) == 3 and (phrase := _PHRASE.match(text, start)):
             quoted, end = text[at - 1 : at] in ("", "\n"), phrase.end()
+        if not quoted and sign == ":" and _strength(name) == 3 and _ONE_WORD.match(text, start):
+            quoted = bool(_INDENT.search(text, max(at - 20, 0), at))
         value = text[start:end]
         if sign == "," and not re.search(r"\d", value):
             continue  # two texts in a list

@@ -148,6 +148,8 @@ def p(x):
         ("x = id(text)", "1 asks for `id`"),
         ("x = object.__getattribute__(f, name)", "1 asks for `__getattribute__` of a name that is made"),
         ("x = (a + b).format(f)", "1 asks for `format` of a text that is made"),
+        ("x = a.format(f)", "1 asks for `format` of a text that is made"),
+        ("x = a[0].format_map(f)", "1 asks for `format_map` of a text that is made"),
         ("x = vars(type(f))[name]", "1 asks for `vars` of what a call returns"),
         ("x = type(path)('/var').exists()", "1 asks for `exists`"),
     ],

@@ -360,8 +360,10 @@ def _unnamed(node: ast.AST, bound: Mapping[str, str], known: Set[str]) -> Iterat
         ) and not all(isinstance(one, ast.Constant) for one in given[:2][-1:]):
             called = getattr(func, "attr", "") or _full(func, bound).rpartition(".")[2]
             yield f"{_ASKS}`{called}` of a name that is made"
-        case ast.Call(func=ast.Attribute(value=ast.BinOp() | ast.Call() | ast.JoinedStr(), attr="format")):
-            yield f"{_ASKS}`format` of a text that is made"
+        case ast.Call(func=ast.Attribute(value=text, attr="format" | "format_map" | "vformat" as name)) if (
+            not isinstance(text, ast.Constant) and getattr(text, "id", "") not in known
+        ):
+            yield f"{_ASKS}`{name}` of a text that is made"
         case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")], level=0) if (
             module.split(".")[0] in sys.stdlib_module_names
         ):
