@@ -146,8 +146,8 @@ def _story(gated: DemoResult, ungated: DemoResult, size: Size) -> Iterator[str]:
     yield "What to see (SIMULATION; the script proposes harmful notes, baits, as often as useful ones):"
     judged, held = output.plural(gated.proposals, "proposal"), sum(ungated.baits.values())
     yield (
-        f"- The gate judged {judged}. {baits} held a bait; it kept {kept_out} of these out. Without a gate {held} held "
-        f"one; {ungated.baits['taken']} of these were taken."
+        f"- The gate judged {judged}, {baits} of them with a bait, and kept {kept_out} of these {baits} out. "
+        f"Without a gate {ungated.baits['taken']} of {held} with a bait were taken."
     )
     if gated.panel and gated.run.store.bank.version:
         first, last = gated.panel
@@ -163,4 +163,6 @@ def _story(gated: DemoResult, ungated: DemoResult, size: Size) -> Iterator[str]:
 
 def _cells(result: TaskResult) -> list[object]:
     passed = f"{result.passed}/{result.attempts}"
-    return [passed, result.proposal.outcome, result.proposal.version] if result.proposal else [passed, "", ""]
+    if result.proposal:
+        return [passed, result.proposal.outcome, result.proposal.version]
+    return [passed, "" if 0 < result.passed < result.attempts else "not mixed", ""]
