@@ -259,8 +259,6 @@ class Agreement(NamedTuple):
     """Answers at places that are not reached with the bug, as it raises before, and that must be equal to something."""
     after: tuple[int, int] = (0, 0)
     """All answers at such places."""
-    of_classes: int = 0
-    """Values of a class of somebody's own, where the fix gives the same as a value of Python's own classes."""
 
     @property
     def forged(self) -> str:
@@ -293,8 +291,6 @@ class Agreement(NamedTuple):
             return "its code: with other inputs its tests hardly show the bug, so it may know the expected answers only"
         if 2 * self.compared[1] < self.compared[0]:
             return f"what its tests see: only {self.compared[1]} of {self.compared[0]} values could be compared"
-        if self.of_classes >= _FEW:
-            return f"what its tests see: {self.of_classes} values may show others than they equal"
         # Of two possible answers, half are right by chance.
         seen = (self.changed, self.equal_after, self.after, self.kept, self.own_changed)
         counted = zip(seen, (4 / 5, 4 / 5, 4 / 5, 1 / 3, 1 / 2), strict=True)
@@ -309,7 +305,7 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
         again: what a second run with the fix saw.
     """
     counts = {kind: [0, 0] for kind in ("changed", "after", "kept", "own changed", "own kept", "equal after")}
-    all_free = slow = stable = due = got = ends = of_classes = 0
+    all_free = slow = stable = due = got = ends = 0
     for test, seen in fix.items():
         ours, second, wrong = patch.get(test, {}), again.get(test, {}), bug.get(test, {})
         free, own = _free(ours, seen), {_answer(key, value) for key, value in seen.items() if key.startswith("0 ")}
@@ -333,7 +329,6 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
             if silent or not _same(second.get(key), value):
                 continue
             stable += 1
-            of_classes += value.endswith(PLAIN) and ours.get(key) == value.removesuffix(PLAIN)
             # Where a call gets what an earlier one gave, its inputs may be others. A slow repair has no time for all.
             compared = "(" not in key or key.partition(")")[0] in given or _place(key) not in reached
             compared &= not runs or int(_place(key)[0]) < runs
@@ -352,8 +347,7 @@ def agreement(patch: Seen, fix: Seen, again: Seen, bug: Seen) -> Agreement:
     compared_all = sum(of for of, _ in counts.values()) - equal_after[0]
     shown = any(_place(key)[1] not in ("end", CALLED) for seen in fix.values() for key in seen)
     asked_for, all_seen = (due, got), (stable, compared_all)
-    rest = (asked_for, all_seen, ends, equal_after, after, of_classes)
-    return Agreement(changed, kept, own_changed, all_free, slow, shown, *rest)
+    return Agreement(changed, kept, own_changed, all_free, slow, shown, asked_for, all_seen, ends, equal_after, after)
 
 
 def function_of(test: str) -> str:
