@@ -224,3 +224,35 @@ def test_tests_that_get_a_fixture_each_do_not_run(tmp_path: Path, conftest: str)
 def test_a_file_that_cannot_be_loaded_has_no_outcomes(tmp_path: Path, text: str) -> None:
     put(tmp_path / "tree", {"test_x.py": text})
     assert run(tmp_path / "tree", "test_x.py", {"test_x"}).tests == {}
+
+
+@pytest.mark.parametrize(("start", "loads"), [
+    ("import pytest", False),
+    ("import pytest\nfrom pytest import raises", False),
+    ("import pytest\nfrom pytest import raises, approx", True),
+    ("import pytest\nfrom pytest import (\n    raises, mark\n)", False),
+    ("import pytest\nx = pytest.raises, pytest.approx(1)", True),
+    ("import pytest\nimport pytest as p", True),
+    ("import pytest\nfrom helper import x", True),
+])  # fmt: skip
+def test_pytest_is_loaded_only_for_what_has_no_stand_in(tmp_path: Path, start: str, loads: bool) -> None:
+    passes = {
+        "raises": "with pytest.raises((KeyError, ValueError), match='^inv') as e:\n        int('x')\n"
+        "    assert e.type is ValueError and isinstance(e.value, ValueError) and e.match('invalid')",
+        "called": "assert isinstance(pytest.raises(ValueError, int, 'x', base=10).value, ValueError)",
+        "loaded": f"assert LOADED is {loads}",
+    }
+    fails = {
+        "nothing": "with pytest.raises(ValueError):\n        int('1')",
+        "another": "with pytest.raises(KeyError):\n        int('x')",
+        "text": "with pytest.raises(ValueError, match='another'):\n        int('x')",
+    }
+    body = "".join(f"def test_{name}():\n    {does}\n\n\n" for name, does in (passes | fails).items())
+    marked = "@pytest.mark.one(x=1)\n@pytest.mark.two\nclass TestX:\n    @pytest.mark.three(2)\n"
+    source = f"import sys\n{start}\nLOADED = '_pytest' in sys.modules\n\n\n{body}{marked}    def test_x(self): pass\n"
+    helper = "import pytest\n@pytest.fixture\ndef x(): pass\n"
+    put(tmp_path / "tree", {"test_x.py": source, "helper.py": helper})
+    found = run(tmp_path / "tree", "test_x.py", {"TestX::test_x", *(f"test_{name}" for name in passes | fails)}).tests
+    assert {test for test, outcome in found.items() if outcome == "passed"} == {
+        "test_x.py::TestX::test_x", *(f"test_x.py::test_{name}" for name in passes),
+    }  # fmt: skip

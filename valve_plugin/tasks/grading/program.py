@@ -38,7 +38,75 @@ _SET_UP = frozenset(
     | {"teardown_module", "setup_function", "teardown_function", "setUpModule", "tearDownModule"}
 )
 """What pytest calls around tests; where there is any, a fixture that each test gets, or Hypothesis, none runs here."""
+_STANDS_IN = frozenset({"mark", "raises", "param"})
+"""What most tests use of pytest. Where they use no more it is not loaded, as that takes longer than all else here."""
 _leave = os._exit
+
+
+class Mark:
+    """Decorates as `pytest.mark` does."""
+
+    def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
+        self.name, self.args, self.kwargs = name, args, kwargs
+
+    def __getattr__(self, name: str) -> Mark:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Mark(name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Decorate what is given, or take what the mark is given."""
+        if kwargs or len(args) != 1 or not callable(args[0]):
+            return Mark(self.name, *args, **kwargs)
+        args[0].pytestmark = [*vars(args[0]).get("pytestmark", ()), self]
+        return args[0]
+
+
+class Raises:
+    """Expects an error as `pytest.raises` does."""
+
+    def __init__(self, kind: Any, *call: Any, match: Any = None, **named: Any) -> None:
+        self._kind, self._match = kind, match
+        if call:
+            with self:
+                call[0](*call[1:], **named)
+
+    def __enter__(self) -> Raises:
+        return self
+
+    def __exit__(self, kind: Any, value: Any, _: object) -> bool:
+        if kind is None:
+            raise AssertionError("nothing was raised")
+        if not issubclass(kind, self._kind):
+            return False
+        self.type, self.value = kind, value
+        return not self._match or self.match(self._match)
+
+    def match(self, pattern: Any) -> bool:
+        """Whether the text of the error fits; else an assertion fails."""
+        if not re.search(pattern, str(self.value)):
+            raise AssertionError("another text")
+        return True
+
+
+class Param:
+    """A set of values as `pytest.param` gives it."""
+
+    def __init__(self, *values: Any, **_: Any) -> None:
+        self.values = values
+
+
+class StandIn(types.ModuleType):
+    """What most tests use of pytest; the rest of it is loaded where it is asked for."""
+
+    mark, raises, param = Mark(), Raises, Param
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if sys.modules.get("pytest") is self:
+            del sys.modules["pytest"]
+        return getattr(importlib.import_module("pytest"), name)
 
 
 class Renamed(ast.NodeTransformer):
@@ -99,6 +167,8 @@ def load(root: str, path: str, source: str, packages: list[str], more: dict[str,
     module.__package__ = ".".join(inside)
     sys.modules[_NAME] = module
     known = set(map(id, below(object)))
+    if used_of_pytest(tree) <= _STANDS_IN and "pytest" not in sys.modules:
+        sys.modules["pytest"] = StandIn("pytest")
     exec(compile(Renamed().visit(tree), f"{_NAME}.py", "exec"), vars(module))  # noqa: S102
     sys.modules[_CALLER] = module
     vars(module).update(more, __name__=_CALLER)
@@ -106,6 +176,19 @@ def load(root: str, path: str, source: str, packages: list[str], more: dict[str,
     case = getattr(sys.modules.get("unittest"), "TestCase", ())
     hide(_TOOLS.difference(packages), known)
     return module, case
+
+
+def used_of_pytest(tree: ast.AST) -> set[str]:
+    """Return the names of pytest that a file uses; "" where it has another name there."""
+    found = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "pytest":
+            found.add(node.attr)
+        elif isinstance(node, ast.ImportFrom) and node.module == "pytest":
+            found.update(one.name for one in node.names)
+        elif isinstance(node, ast.Import) and any(one.name == "pytest" and one.asname for one in node.names):
+            found.add("")
+    return found
 
 
 def below(kind: Any) -> Iterator[Any]:
@@ -194,8 +277,13 @@ def parameters(names: Any, values: Any, **_: Any) -> list[dict[str, Any]]:
     text = isinstance(names, str)
     names = [one.strip() for one in names.split(",") if one.strip()] if text else list(names)
     alone = text and len(names) == 1
-    sets = (one.values if type(one).__name__ == "ParameterSet" else (one,) if alone else one for one in values)
+    sets = (one.values if is_set(one) else (one,) if alone else one for one in values)
     return [dict(zip(names, one)) for one in sets]  # noqa: B905  # for Python 3.9
+
+
+def is_set(value: Any) -> bool:
+    """Whether a value is a set of parameters."""
+    return isinstance(value, Param) or type(value).__name__ == "ParameterSet"
 
 
 def run_case(case: Any) -> None:
