@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -23,6 +23,26 @@ def parse(source: str | bytes) -> ast.Module | None:
             return ast.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
+
+
+def imported(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the names that an import gives, with what they stand for. Pure."""
+    if isinstance(node, ast.Import):
+        yield from ((one.asname, one.name) if one.asname else (one.name.split(".")[0],) * 2 for one in node.names)
+    elif isinstance(node, ast.ImportFrom) and not node.level:
+        yield from ((one.asname or one.name, f"{node.module}.{one.name}") for one in node.names)
+
+
+def full_name(node: ast.AST, bound: Mapping[str, str]) -> str:
+    """Return the whole name of something from a module, "" of anything else. Pure.
+
+    Args:
+        bound: what each imported name stands for.
+    """
+    if isinstance(node, ast.Name):
+        return bound.get(node.id, "")
+    base = full_name(node.value, bound) if isinstance(node, ast.Attribute) else ""
+    return f"{base}.{node.attr}" if base and isinstance(node, ast.Attribute) else ""
 
 
 class Change(NamedTuple):

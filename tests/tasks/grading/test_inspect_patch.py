@@ -114,12 +114,16 @@ def p(x):
     x.info("", stacklevel=2), print.__self__
 """
     found = ["datetime.datetime.now", "os.environ", "tempfile.gettempdir", "time.time"]
-    found = [f"6 asks for `{name}`" for name in sorted(found)]
+    found = [f"6 asks for `{name}`" for name in found] + ["4 asks for `tempfile.gettempdir`"]
     found += ["11 asks for `abc.get_cache_token`", "11 asks for `os.path.expanduser`"]
-    more = ["9 asks for `stacklevel=`", "10 asks for `catch_warnings(record=)`"]
-    more += ["16 asks for `filterwarnings(module=)`", "17 asks for `stacklevel=`", "17 asks for `__self__`"]
-    more += ["14 asks for `stacklevel=`", *(f"15 asks for `{one}`" for one in ("is_dir", "exists", "__file__", "open"))]
-    assert sorted(inspect(before, {"a.py": code}, marks=True)) == sorted(f"a.py:{one}" for one in found + more)
+    found += ["9 asks for `stacklevel=`", "10 asks for more arguments of `catch_warnings`"]
+    # Of what is no module here.
+    found += [f"{n} asks for `.{name}`" for n, name in ((10, "catch_warnings"), (16, "filterwarnings"))]
+    found += [f"{n} asks for `.warn`" for n in (8, 9, 14)]
+    found += ["16 asks for more arguments of `filterwarnings`", "17 asks for `stacklevel=`", "17 asks for `.__self__`"]
+    found += ["14 asks for `stacklevel=`", "15 asks for `__file__`", "15 asks for `open`"]
+    found += ["15 asks for `.exists`", "15 asks for `.is_dir`"]
+    assert sorted(inspect(before, {"a.py": code}, marks=True)) == sorted(f"a.py:{one}" for one in found)
     assert inspect(before, {"a.py": code}) == []
     assert inspect(before, {"a.py": code}, {"a.py": code}, marks=True) == [], "without the bug"
 
@@ -128,9 +132,9 @@ def p(x):
     ("code", "what"),
     [
         ("from sys import *", "1 asks for all of sys"),
-        ("from kit.compat import sys as s", "1 asks for `sys`"),
-        ("from . import __path__ as p", "1 asks for `__path__`"),
-        ("import kit\nx = kit.compat.os.environ", "2 asks for `os` of another"),
+        ("from kit.compat import sys as s", "1 asks for `.sys`"),
+        ("from . import __path__ as p", "1 asks for `.__path__`"),
+        ("import kit\nx = kit.os", "2 asks for `.os`"),
         ("import time as t\ndef f():\n    import string as t\nx = t.ctime", "4 asks for `time.ctime`"),
         ("x = getattr(f, name.lower())", "1 asks for `getattr` of a name that is made"),
         ("from operator import attrgetter\nx = attrgetter(name)", "2 asks for `attrgetter` of a name that is made"),
@@ -143,19 +147,46 @@ def p(x):
         ),
         ("get = getattr", "1 asks for `getattr` under another name"),
         ("x = map(getattr, fs, names)", "1 asks for `getattr` under another name"),
-        ("from operator import attrgetter as a\nget = a", "2 asks for `a` under another name"),
+        ("from operator import attrgetter as a\nget = a", "2 asks for `operator.attrgetter` under another name"),
         ("assert [rest := number]", "1 asks for whether asserts run"),
         ("x = id(text)", "1 asks for `id`"),
-        ("x = object.__getattribute__(f, name)", "1 asks for `__getattribute__` of a name that is made"),
+        ("x = object.__getattribute__(f, name)", "1 asks for `.__getattribute__`"),
         ("x = (a + b).format(f)", "1 asks for `format` of a text that is made"),
         ("x = a.format(f)", "1 asks for `format` of a text that is made"),
         ("x = a[0].format_map(f)", "1 asks for `format_map` of a text that is made"),
         ("x = vars(type(f))[name]", "1 asks for `vars` of what a call returns"),
-        ("x = type(path)('/var').exists()", "1 asks for `exists`"),
+        ("x = type(path)('/var').exists()", "1 asks for `.exists`"),
+        ("from functools import wraps\nw = wraps(f, (name,))", "2 asks for more arguments of `wraps`"),
+        (
+            "from functools import update_wrapper\nu = map(update_wrapper, a, b, names)",
+            "2 asks for `functools.update_wrapper` under another name",
+        ),
+        ("log.warning('x', **more)", "1 asks for `stacklevel=`"),
+        ("x = max(names, key=log.warning)", "1 asks for `.warning` of another"),
+        ("log._log(30, 'x', (), None, None, True)", "1 asks for `._log`"),
+        ("x = '%(pathname)s'", "1 asks for `pathname`"),
+        ("x = '{0.__module__}'.format(f)", "1 asks for `.__module__`"),
+        ("import enum\n@enum.global_enum\nclass A(enum.Enum): B = 1", "2 asks for `enum.global_enum`"),
+        ("breakpoint()", "1 asks for `breakpoint`"),
+        ("import warnings\nwarnings.simplefilter('error', Warning, 9)", "2 asks for more arguments of `simplefilter`"),
+        ("x = type(client).__module__ == name", "1 asks for `.__module__`"),
+        ("x = type(client).__name__ == name", "1 asks for `.__name__`"),
+        ("x = hasattr(client, 'surely')", "1 asks for `.surely`"),
+        ("x = map(f, iter(vars, None))", "1 asks for `vars` under another name"),
+        ("x = map(type, names)", "1 asks for `type` under another name"),
+        ("from typing import TypeVar\nx = map(TypeVar, names)", "2 asks for `typing.TypeVar` under another name"),
+        ("class A:\n    __call__ = partial(f)", "2 asks for `__call__` of what is made"),
+        ("__getattr__ = partial(f)", "1 asks for `__getattr__` of what is made"),
+        ("class A:\n    x = property(partial(f))", "2 asks for `property` of what is no function here"),
+        ("x = handler.stream", "1 asks for `.stream`"),
+        ("def f(): pass\nreal = f\nx = f is not real", "3 asks for whether `f` is another"),
+        ("match x:\n    case object(__module__=name): pass", "2 asks for `.__module__`"),
+        ("import time", "1 asks for `time`"),
     ],
 )
 def test_what_reaches_more_than_it_names_is_marked(code: str, what: str) -> None:
-    assert inspect({"a.py": b""}, {"a.py": code.encode()}, marks=True) == [f"a.py:{what}"]
+    before = {"a.py": b"", "kit/__init__.py": b""}
+    assert inspect(before, before | {"a.py": code.encode()}, marks=True) == [f"a.py:{what}"]
 
 
 @pytest.mark.parametrize(

@@ -12,19 +12,18 @@ ordinary.
 from __future__ import annotations
 
 import ast
-import builtins
 import importlib
 import re
 import sys
 import types
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from valve_plugin.tasks.syntax import parse
+from valve_plugin.tasks.grading.plain_words import ASKS, MODULES, is_own, unusual
+from valve_plugin.tasks.syntax import full_name, imported, parse
 
 Tree = Mapping[str, tuple[str, str]]
 """(git mode, id of the content) of files, by path."""
@@ -70,58 +69,7 @@ _IN_TEXT = re.compile(
 """Text that names tests, their framework or the process's own files."""
 _LONGEST_WORDS = 200
 """In longer texts, which are prose, single words count for nothing."""
-_GIVEN = _words("""
-    __future__ abc argparse array ast asyncio base64 binascii bisect calendar cmath codecs collections colorsys
-    concurrent contextlib copy copyreg csv dataclasses datetime decimal difflib enum errno fractions functools
-    graphlib hashlib heapq hmac html http inspect io ipaddress itertools json keyword logging math numbers
-    operator os pathlib pprint queue random re reprlib secrets shlex statistics string stringprep struct
-    textwrap threading token tokenize types typing unicodedata urllib warnings weakref xml zlib zoneinfo""")
-"""Modules of the standard library that answer from what they are given, but for these names."""
-_NOT_GIVEN = _words("""
-    datetime.now datetime.today datetime.utcnow date.today Path.home Path.cwd codecs.open argparse.ArgumentParser
-    argparse.FileType abc.get_cache_token typing.get_overloads threading.current_thread threading.main_thread
-    threading.enumerate threading.active_count warnings.filters warnings.showwarning urllib.request minidom.parse
-    Logger.manager asyncio.get_event_loop asyncio.get_running_loop asyncio.new_event_loop
-    asyncio.create_subprocess_exec asyncio.create_subprocess_shell datetime.fromtimestamp date.fromtimestamp
-    asyncio.open_connection asyncio.start_server futures.ProcessPoolExecutor threading.get_native_id
-    threading.get_ident xml.sax http.cookiejar http.client http.server etree.ElementInclude ElementTree.parse
-    ElementTree.iterparse dom.pulldom zoneinfo.reset_tzpath asyncio.subprocess asyncio.events futures.process
-    ElementTree.ElementTree warnings.formatwarning typing.get_type_hints typing.ForwardRef asyncio.Runner
-    contextlib.redirect_stdout contextlib.redirect_stderr threading.local threading.Timer""")
-_LOGS = _words("debug info warning error exception critical log")
-_GIVEN_OF = {
-    "os": _words("path sep altsep extsep pathsep linesep curdir pardir devnull name fspath fsencode fsdecode PathLike"),
-    "path": _words("""
-        join basename dirname split splitext splitdrive normpath normcase commonpath commonprefix isabs sep altsep
-        extsep pathsep curdir pardir"""),
-    "io": _words("""
-        StringIO BytesIO IOBase RawIOBase BufferedIOBase TextIOBase UnsupportedOperation BufferedReader BufferedWriter
-        IncrementalNewlineDecoder"""),
-    "inspect": _words("""
-        signature Signature Parameter BoundArguments isclass isfunction ismethod isroutine isbuiltin ismodule
-        iscoroutinefunction iscoroutine isawaitable isgeneratorfunction isgenerator isasyncgenfunction isasyncgen
-        isabstract isdatadescriptor ismethoddescriptor getdoc cleandoc getmro getfullargspec getattr_static
-        get_annotations unwrap"""),
-    "tokenize": _words("generate_tokens tokenize untokenize detect_encoding TokenInfo TokenError tok_name"),
-    "shlex": _words("split join quote"),
-    "logging": _words("""
-        getLogger getLevelName addLevelName Formatter Handler NullHandler StreamHandler Filter LoggerAdapter""")
-    | _LOGS,
-}
-"""Modules of which these names answer from what they are given, as do constants, and no others."""
-_PLACES = _words("""
-    __file__ __path__ __cached__ __self__ pathname funcName get_stack subprocess_exec subprocess_shell get_field
-    format_field native_id relativeCreated source_traceback __match_args__ _old_targets _selector _evaluate""")
-"""Names by which code knows where it is or who calls it, and by which it reaches what it does not name."""
-_AROUND = _PLACES | _words("open input id RecursionError MemoryError __debug__")
-_OF_PATHS = _words("""
-    exists is_file is_dir iterdir glob rglob read_text read_bytes open stat lstat resolve absolute samefile owner
-    expanduser mkdir touch rmdir unlink rename readlink walk is_symlink is_mount is_socket is_fifo cwd home chmod
-    write_text write_bytes""")
-_OF_OTHERS = _words("glob open stat resolve absolute owner touch rename walk cwd home chmod")
-"""What paths answer from the disk, and those of it that other objects often have, too."""
-_LOOK_UP = ("operator.attrgetter", "operator.methodcaller", "inspect.getattr_static")
-_ASKS = "asks for "
+_MOST_MEANINGS = 5
 _COMPARES = _words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__")
 
 _SOURCE = (".py", ".pyw")
@@ -151,7 +99,7 @@ class Suspicion(NamedTuple):
     @property
     def refuses(self) -> bool:
         """Whether hardly a repair needs it; else a person should look, as it may tell a test from other uses."""
-        return not self.what.startswith(_ASKS)
+        return not self.what.startswith(ASKS)
 
     def __str__(self) -> str:
         what = f"`{self.what}`: no repair needs it" if self.line and " " not in self.what else self.what
@@ -189,7 +137,21 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
             usual = {what for one in old if one for _, what in one}
             added = [key for key in _lines(new, own).items() if key[0] not in moved] if now else []
             found += [Suspicion(path, line, what) for (_, what), line in added if what not in usual]
-    return found
+    return _without_own(found, {**before, **ordinary}, after, read) if found else found
+
+
+def _without_own(found: Sequence[Suspicion], others: Tree, after: Tree, read: Reader) -> list[Suspicion]:
+    """Leave out words that are the project's own."""
+
+    old = [others[path][1] for path in others if path.endswith(_SOURCE)]
+    new = [after[path][1] for path in after if path.endswith(_SOURCE) and after[path] != others.get(path)]
+
+    @lru_cache(maxsize=1)
+    def sources() -> tuple[Sequence[bytes], Sequence[bytes]]:
+        contents = read([*old, *new])
+        return contents[: len(old)], contents[len(old) :]
+
+    return [one for one in found if not is_own(one.what, sources)]
 
 
 def _lines(source: bytes, own: frozenset[str]) -> dict[tuple[bytes, str], int]:
@@ -212,52 +174,37 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
     tree = parse(source)
     if tree is None:
         return None
-    bound: dict[str, str] = {}  # what each imported name stands for
+    nodes = sorted(ast.walk(tree), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
     texts = set[ast.AST]()  # docstrings and the like
     written = set[ast.AST]()  # modules of which the code writes out what it uses
-    called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    for node in ast.walk(tree):
-        for name, what in _imported(node):
-            if name not in bound or bound[name].split(".")[0] in _GIVEN - _INNER:  # of two, the one that tells more
-                bound[name] = what
+    stands_for = dict[str, list[str]]()  # by imported name
+    for node in nodes:
+        for name, what in imported(node):
+            stands_for.setdefault(name, []).append(what)
         if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call):
             texts.add(node.value)
         elif isinstance(node, ast.Attribute):
             written.add(node.value)
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr"):
             written.update(node.args[:1] if all(isinstance(one, ast.Constant) for one in node.args[1:2]) else ())
-    nodes = sorted(ast.walk(tree), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
-    names, known = [node for node in nodes if isinstance(node, ast.Name)], _of_constants(nodes)
-    given = {node for node in names if _is_module(bound.get(node.id, ""))} - written
-    unused = bound.keys() - {"*"} - {node.id for node in names}  # other code may use these
-    found = (
-        (getattr(node, "lineno", 0), what)
-        for node in nodes
-        if node not in texts
-        for what in (
-            *_uses(node, bound, own),
-            *_callers(node),
-            *_around(node, bound),
-            *_unnamed(node, bound, known),
-            *_looked_up(node, bound, called),
-            *_changes(node, bound),
-            *(what for name, full in _imported(node) if name in unused for what in _asks(full)),
-            *(
-                [_ASKS * (bound[node.id] not in _INNER) + f"hands on the module {bound[node.id]}"]
-                if node in given
-                else ()
-            ),
-        )
-    )
-    return tuple(dict.fromkeys(found))
-
-
-def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """Yield the names that an import gives, with what they stand for."""
-    if isinstance(node, ast.Import):
-        yield from ((one.asname, one.name) if one.asname else (one.name.split(".")[0],) * 2 for one in node.names)
-    elif isinstance(node, ast.ImportFrom) and not node.level:
-        yield from ((one.asname or one.name, f"{node.module}.{one.name}") for one in node.names)
+    found = dict[tuple[int, str], None]()
+    for nth in range(min(_MOST_MEANINGS, max(map(len, stands_for.values()), default=1))):  # a name may have several
+        bound = {name: what[min(nth, len(what) - 1)] for name, what in stands_for.items()}
+        for node in nodes:
+            if node not in texts:
+                handed_on = [bound[node.id]] if isinstance(node, ast.Name) and node.id in bound else []
+                for what in (
+                    *_uses(node, bound, own),
+                    *_changes(node, bound),
+                    *(
+                        ASKS * (one not in _INNER) + f"hands on the module {one}"
+                        for one in handed_on
+                        if _is_module(one) and node not in written
+                    ),
+                ):
+                    found[getattr(node, "lineno", 0), what] = None
+        found |= dict.fromkeys(unusual(tree, bound, own))
+    return tuple(sorted(found, key=lambda one: one[0]))
 
 
 def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Iterator[str]:
@@ -270,10 +217,9 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
         case ast.ImportFrom(names=names, module=module):
             yield from (what for one in names for what in _tests((module or one.name).split(".")[0]))
         case ast.Attribute(attr=name) | ast.Name(id=name):
-            full = _full(node, bound)
+            full = full_name(node, bound)
             yield from (what for what in (_heads(full) if "." in full else ()) if what in _MODULES)
             yield from _through_another(full)
-            yield from _asks(full)
             yield from _NAMES & {name} or _BUILTINS & {
                 full.removeprefix("builtins.") or name * isinstance(node, ast.Name)
             }
@@ -298,131 +244,13 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
         yield from (text for text in texts if isinstance(text, str) and text in _NAMES)
 
 
-def _callers(node: ast.AST) -> Iterator[str]:
-    """Yield what tells the callers of a function."""
-    match node:
-        case (
-            ast.keyword(arg="stacklevel", value=level)
-            | (ast.Constant(value="stacklevel") as level)
-            | ast.Call(func=ast.Attribute(attr="warn"), args=[_, _, level, *_])
-        ) if getattr(level, "value", 0) not in (1, 2):
-            yield f"{_ASKS}`stacklevel=`"
-        case ast.keyword(arg="eval_str" | "assigned" as name) | ast.Constant(value="eval_str" | "assigned" as name):
-            yield f"{_ASKS}`{name}=`"
-        case ast.Call(func=ast.Attribute(attr=name), args=given, keywords=named):
-            words = {one.arg for one in named}
-            if name in _LOGS and "stacklevel" in words:
-                yield f"{_ASKS}`stacklevel=`"
-            elif name == "filterwarnings" and (given[3:] or words & {"module", "lineno"}):
-                yield f"{_ASKS}`filterwarnings(module=)`"
-            elif name == "catch_warnings" and named:
-                yield f"{_ASKS}`catch_warnings(record=)`"
-
-
-def _of_constants(nodes: Iterable[ast.AST]) -> set[str]:
-    """Return the names of variables that stand for constants only, as in a loop over written names."""
-    given = list[tuple[ast.AST, ast.AST]]()
-    bound = Counter[str]()
-    for node in nodes:
-        if isinstance(node, ast.For | ast.comprehension):
-            given.append((node.target, node.iter))
-        elif isinstance(node, ast.Assign):
-            given += [(one, node.value) for one in node.targets]
-        elif isinstance(node, ast.arg):
-            bound[node.arg] += 1
-        elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
-            bound[node.name] += 1
-        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            bound[node.id] += 1
-    found = set[str]()
-    for _ in range(2):  # then those that stand for one of these
-        known = Counter[str]()
-        for target, value in given:
-            parts = value.elts if isinstance(value, ast.Tuple | ast.List | ast.Set) else [value]
-            if all(isinstance(one, ast.Constant) or getattr(one, "id", "") in found for one in parts):
-                known[getattr(target, "id", "")] += 1
-        found = {name for name, count in known.items() if count == bound[name]}
-    return found
-
-
-def _unnamed(node: ast.AST, bound: Mapping[str, str], known: Set[str]) -> Iterator[str]:
-    """Yield what reaches modules and attributes by names that only show as it runs, or that others gave them."""
-    match node:
-        case ast.Call(func=ast.Name(id="getattr"), args=[of, ast.Constant(value=str() as name), *_]):
-            yield from _asks(f"{_full(of, bound)}.{name}")
-        case ast.Call(func=ast.Name(id="getattr"), args=[of, _, *_]):
-            if getattr(node.args[1], "id", "") not in known:
-                yield f"{_ASKS}`getattr` of {_full(of, bound) or 'a name that is made'}"
-        case ast.Call(func=ast.Name(id="vars"), args=[ast.Call()]):
-            yield f"{_ASKS}`vars` of what a call returns"
-        case ast.Call(func=func, args=given) if (
-            _full(func, bound) in _LOOK_UP or getattr(func, "attr", "") == "__getattribute__"
-        ) and not all(isinstance(one, ast.Constant) for one in given[:2][-1:]):
-            called = getattr(func, "attr", "") or _full(func, bound).rpartition(".")[2]
-            yield f"{_ASKS}`{called}` of a name that is made"
-        case ast.Call(func=ast.Attribute(value=text, attr="format" | "format_map" | "vformat" as name)) if (
-            not isinstance(text, ast.Constant) and getattr(text, "id", "") not in known
-        ):
-            yield f"{_ASKS}`{name}` of a text that is made"
-        case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")], level=0) if (
-            module.split(".")[0] in sys.stdlib_module_names
-        ):
-            yield f"{_ASKS}all of {module}"
-        case ast.ImportFrom(module=module, names=names, level=level) if (
-            level or str(module).split(".")[0] not in sys.stdlib_module_names
-        ):
-            yield from (f"{_ASKS}`{one.name}`" for one in names if one.name in _INNER | _PLACES | _NAMES)
-        case ast.Attribute(attr="sys" | "os" | "builtins" as name, ctx=ast.Load()) if (
-            _full(node, bound).split(".")[0] not in sys.stdlib_module_names
-        ):
-            yield f"{_ASKS}`{name}` of another"
-
-
-def _looked_up(node: ast.AST, bound: Mapping[str, str], called: Set[ast.AST]) -> Iterator[str]:
-    """Yield a function that looks up names where it is handed on, so that it may be called under another name."""
-    if node not in called and isinstance(node, ast.Name | ast.Attribute):
-        name = node.attr if isinstance(node, ast.Attribute) else node.id
-        full = _full(node, bound)
-        if name in ("getattr", "__getattribute__", "format_map", "vformat") or full in _LOOK_UP:
-            yield f"{_ASKS}`{name}` under another name"
-
-
-def _around(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
-    """Yield what answers from the disk, or from how deep the stack is."""
-    match node:
-        case ast.Call(
-            func=ast.Attribute(attr="astimezone" | "timestamp" as name), args=[] | [ast.Constant(None)], keywords=[]
-        ):
-            yield f"{_ASKS}`{name}()`"
-        case ast.Assert(test=test) if any(isinstance(one, ast.NamedExpr) for one in ast.walk(test)):
-            yield f"{_ASKS}whether asserts run"
-        case ast.Subscript(value=ast.Attribute(attr="__annotations__"), ctx=ast.Store()) | ast.Constant(
-            "__annotations__"
-        ):
-            yield f"{_ASKS}`__annotations__`"
-        case ast.Constant(value=str() as name) if name in _OF_PATHS and "methodcaller" in str([*bound.values()]):
-            yield f"{_ASKS}`{name}`"
-        case ast.Name(id=name) if name in _AROUND and name not in bound:
-            yield f"{_ASKS}`{name}`"
-        case ast.Attribute(attr=str() as name) | ast.Constant(value=str() as name) if name in _PLACES:
-            yield f"{_ASKS}`{name}`"
-        case ast.Attribute(value=ast.Name(id=name), attr="__self__") if name in dir(builtins):
-            yield "reaches the module builtins through another"
-        case ast.Attribute(attr=name) if (
-            name in _OF_PATHS
-            and (name not in _OF_OTHERS or "pathlib" in str([*bound.values()]))
-            and not _full(node, bound).startswith("os.")
-        ):
-            yield f"{_ASKS}`{name}`"
-
-
 def _changes(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
     """Yield what of the standard library is replaced, for all who use it."""
     match node:
-        case ast.Attribute(ctx=ast.Store() | ast.Del()) if callable(_real(_full(node, bound))):
-            full = _full(node.value, bound)
+        case ast.Attribute(ctx=ast.Store() | ast.Del()) if callable(_real(full_name(node, bound))):
+            full = full_name(node.value, bound)
         case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[of, *_]):
-            full = _full(of, bound)
+            full = full_name(of, bound)
         case _:
             full = ""
     if isinstance(_real(full), types.ModuleType | type):
@@ -437,19 +265,11 @@ def _real(name: str) -> object:
     """Return what a name of the standard library stands for; None where it is not known."""
     first, *parts = name.split(".")
     found: object = sys.modules.get(first) if first in sys.stdlib_module_names else None
-    if found is None and first in _GIVEN:
+    if found is None and first in MODULES:
         found = importlib.import_module(first)
     for part in parts:
         found = vars(found).get(part) if isinstance(found, types.ModuleType | type) else None
     return found
-
-
-def _full(node: ast.AST, bound: Mapping[str, str]) -> str:
-    """Return the whole name of something from a module; another has none."""
-    if isinstance(node, ast.Name):
-        return bound.get(node.id, "")
-    base = _full(node.value, bound) if isinstance(node, ast.Attribute) else ""
-    return f"{base}.{node.attr}" if base and isinstance(node, ast.Attribute) else ""
 
 
 def _joined(node: ast.AST) -> str:
@@ -483,20 +303,6 @@ def _through_another(name: str) -> Iterator[str]:
             yield f"hands on the module {parts[end - 2]}"
         elif part in ("sys", "os", "builtins"):
             yield f"reaches the module {part} through another"
-
-
-def _asks(name: str) -> Iterator[str]:
-    """Yield what of the standard library answers from more than it is given: clocks, paths, the environment."""
-    parts = name.split(".")
-    ends = [n for n in range(1, len(parts)) if parts[0] not in _GIVEN or _is_asked(*parts[n - 1 : n + 1])]
-    if ends and parts[0] in sys.stdlib_module_names:
-        yield f"{_ASKS}`{'.'.join(parts[: ends[0] + 1])}`"
-
-
-def _is_asked(module: str, name: str) -> bool:
-    of = _GIVEN_OF.get(module)
-    private = name.startswith("_") and not name.endswith("__")
-    return private or f"{module}.{name}" in _NOT_GIVEN or (of is not None and name not in of and not name.isupper())
 
 
 def _module(name: str, module: str, own: frozenset[str]) -> Iterator[str]:

@@ -1,0 +1,460 @@
+"""Words that answer from what they are given alone, as a repair's words mostly do. Pure.
+
+Code that is right only where a test runs has to ask for something: who calls it, a file, a clock, what stands around
+it. No list names all that can be asked for. So this lists what asks for nothing: words of Python's own classes and of
+a part of its library, and what the project defines. A line that a patch adds with any other word is marked for a
+person to look at.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import collections
+import datetime
+import decimal
+import fractions
+import re
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import lru_cache
+from pathlib import Path, PurePath
+
+from valve_plugin.tasks.syntax import full_name, parse
+
+ASKS = "asks for "
+"""Begins what a person should look at."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_KINDS: tuple[type, ...] = (
+    *(str, bytes, bytearray, list, dict, set, frozenset, tuple, int, float, complex, range, slice, property),
+    *(OSError, UnicodeDecodeError, StopIteration, SyntaxError, ImportError, re.Pattern, re.Match, type(iter([]))),
+    *(collections.deque, collections.OrderedDict, collections.Counter, collections.ChainMap, decimal.Decimal),
+    *(datetime.datetime, datetime.timedelta, datetime.timezone, fractions.Fraction, PurePath),
+)
+_NOT_OF_KINDS = _words("""
+    now today utcnow fromtimestamp utcfromtimestamp with_traceback add_note __module__ __qualname__ __sizeof__
+    __reduce__ __reduce_ex__ __getstate__ __setstate__ __subclasshook__ __getattribute__ __dir__ __traceback__
+    __suppress_context__ __text_signature__ __annotations__ __weakref__ __length_hint__ __objclass__ __name__
+    time readline string""")
+_ATTRIBUTES = {name for kind in _KINDS for name in dir(kind)} - _NOT_OF_KINDS | _words("""
+    __dict__ __slots__ __wrapped__ __next__ __enter__ __exit__ __aenter__ __aexit__ __aiter__ __anext__ __await__
+    __call__ __get__ __set__ __delete__ __set_name__ __missing__ __bases__ __mro__ __args__ __origin__ __cause__
+    __context__ __all__ __version__ __members__ __fspath__ __index__ __copy__ __deepcopy__ __array__ __html__
+    __func__ default_factory move_to_end maxlen setter getter deleter cache_clear send throw
+    acquire release locked notify notify_all submit shutdown result set_result set_exception map task_done put get
+    get_nowait put_nowait parameters annotation default kind empty return_annotation bind bind_partial arguments
+    VAR_KEYWORD VAR_POSITIONAL KEYWORD_ONLY POSITIONAL_ONLY POSITIONAL_OR_KEYWORD debug info warning error exception
+    critical log getLogger register dispatch fields default_factory seek tell read write readline readlines writelines
+    flush close closed truncate getbuffer text tag attrib tail hexdigest digest netloc scheme query fragment hostname
+    port username password name value field enter_context push callback pop_all quantize groupby zfill""")
+"""Names of what values of Python's own classes, and of its plain modules, have."""
+_WHOLE = _words("""
+    __future__ array ast base64 binascii bisect calendar cmath collections.abc colorsys csv decimal difflib errno
+    fractions graphlib hashlib heapq hmac html html.entities html.parser ipaddress itertools json json.decoder keyword
+    math numbers operator queue random re reprlib secrets stat statistics string stringprep struct textwrap token typing
+    unicodedata urllib.parse zlib""")
+"""Modules of the standard library of which each name answers from what it is given, but for these."""
+_BUT = _words("string.Formatter typing.get_type_hints typing.get_overloads typing.ForwardRef")
+_OF = {
+    module: _words(names)
+    for module, names in {
+        "abc": "ABC ABCMeta abstractmethod abstractproperty",
+        "argparse": """ArgumentTypeError ArgumentError Namespace Action HelpFormatter RawDescriptionHelpFormatter
+            RawTextHelpFormatter ArgumentDefaultsHelpFormatter BooleanOptionalAction""",
+        "asyncio": """run gather sleep wait wait_for shield timeout to_thread create_task ensure_future iscoroutine
+            iscoroutinefunction isfuture Queue Lock Event Semaphore Condition Future TimeoutError CancelledError
+            QueueEmpty QueueFull InvalidStateError""",
+        "codecs": """encode decode lookup getencoder getdecoder getreader getwriter getincrementalencoder
+            getincrementaldecoder iterencode iterdecode""",
+        "collections": "abc OrderedDict defaultdict deque Counter ChainMap namedtuple UserDict UserList UserString",
+        "concurrent.futures": """ThreadPoolExecutor Executor Future as_completed wait TimeoutError CancelledError
+            thread""",
+        "contextlib": """contextmanager asynccontextmanager suppress closing aclosing nullcontext ExitStack
+            AsyncExitStack ContextDecorator AbstractContextManager AbstractAsyncContextManager""",
+        "contextvars": "ContextVar Token",
+        "copy": "copy deepcopy replace Error error",
+        "dataclasses": """dataclass field fields asdict astuple replace is_dataclass InitVar KW_ONLY MISSING Field
+            FrozenInstanceError""",
+        "datetime": "datetime date time timedelta timezone tzinfo",
+        "email.utils": """parseaddr formataddr getaddresses parsedate parsedate_tz parsedate_to_datetime
+            format_datetime quote unquote""",
+        "enum": """Enum IntEnum Flag IntFlag StrEnum auto unique EnumMeta EnumType verify member nonmember property
+            ReprEnum EnumCheck FlagBoundary""",
+        "fnmatch": "fnmatch fnmatchcase filter translate",
+        "functools": """partial partialmethod reduce wraps update_wrapper lru_cache cache cached_property
+            total_ordering cmp_to_key singledispatch singledispatchmethod""",
+        "http": "HTTPStatus HTTPMethod cookies",
+        "http.cookies": "SimpleCookie Morsel CookieError",
+        "inspect": """signature Signature Parameter BoundArguments isclass isfunction ismethod isroutine isbuiltin
+            ismodule iscoroutinefunction iscoroutine isawaitable isgeneratorfunction isgenerator isasyncgenfunction
+            isasyncgen isabstract isdatadescriptor ismethoddescriptor getdoc cleandoc getmro getfullargspec
+            getattr_static get_annotations""",
+        "io": """StringIO BytesIO IOBase RawIOBase BufferedIOBase TextIOBase UnsupportedOperation BufferedReader
+            BufferedWriter IncrementalNewlineDecoder TextIOWrapper SEEK_SET""",
+        "logging": "getLogger getLevelName NullHandler debug info warning error exception critical log Logger",
+        "os": """path sep altsep extsep pathsep linesep curdir pardir devnull fspath fsencode fsdecode PathLike
+            name""",
+        "os.path": """join basename dirname split splitext splitdrive normpath normcase commonpath commonprefix isabs
+            sep altsep extsep pathsep curdir pardir""",
+        "pathlib": "Path PurePath PurePosixPath PureWindowsPath PosixPath WindowsPath",
+        "pprint": "pformat pprint saferepr",
+        "shlex": "split join quote",
+        "sys": "maxsize maxunicode byteorder float_info int_info intern",
+        "threading": "Lock RLock Condition Event Semaphore BoundedSemaphore Barrier Thread",
+        "time": "sleep struct_time strptime",
+        "tokenize": "generate_tokens tokenize untokenize detect_encoding TokenInfo TokenError tok_name",
+        "types": """MappingProxyType SimpleNamespace MethodType FunctionType LambdaType BuiltinFunctionType
+            GeneratorType CoroutineType AsyncGeneratorType ModuleType NoneType EllipsisType NotImplementedType
+            GenericAlias UnionType DynamicClassAttribute coroutine""",
+        "uuid": "UUID uuid3 uuid4 uuid5",
+        "warnings": "warn simplefilter filterwarnings catch_warnings",
+        "weakref": "ref proxy WeakKeyDictionary WeakValueDictionary WeakSet WeakMethod finalize ReferenceType",
+        "xml.etree.ElementTree": "Element SubElement fromstring tostring XML ParseError QName Comment iselement",
+        "xml.sax.saxutils": "escape unescape quoteattr",
+        "zoneinfo": "ZoneInfo ZoneInfoNotFoundError",
+    }.items()
+}
+"""Modules of which these names do, and their constants."""
+_NOT_BUILTINS = _words("""
+    open input id breakpoint help exit quit copyright credits license RecursionError MemoryError __debug__ __file__
+    __path__ __cached__ __spec__ __loader__ __package__ __builtins__""")
+"""Of the names that each module has, those that ask for more than they are given."""
+_LOOKS_UP = _words("""
+    getattr setattr delattr vars dir super operator.attrgetter operator.methodcaller inspect.getattr_static
+    collections.namedtuple typing.NamedTuple typing.TypedDict typing.NewType typing.TypeVar typing.ParamSpec
+    typing.TypeVarTuple dataclasses.make_dataclass warnings.warn functools.update_wrapper functools.wraps
+    inspect.signature enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum type""")
+"""What looks up a name that it is given, or in whatever calls it: plain where it is called by its own name only."""
+_SHADOWED = _LOOKS_UP | _NOT_BUILTINS
+_OF_LOGS = _words("debug info warning error exception critical log")
+_BY_NAME = _words("getattr hasattr setattr delattr")
+_FIELD = re.compile(r"\{[^{}]*?\.(\w+)[^{}]*\}|%\((pathname|funcName|threadName|processName|module)\)")
+"""What a text that is formatted asks an object, or a record of a log, for."""
+_DEFINES = re.compile(r"(?:\bdef\s+|\bclass\s+|\bself\.)(\w+)")
+_NONE = ast.Constant(None)
+_DUNDER = re.compile(r"__\w+__")
+
+
+def unusual(tree: ast.Module, bound: Mapping[str, str], own: Set[str]) -> Iterator[tuple[int, str]]:
+    """Yield (line, what) of what a file asks for.
+
+    Args:
+        bound: what each imported name stands for.
+        own: names of the repository's own modules that are imported without a package.
+    """
+    look = _Look(tree, bound, own)
+    for node in ast.walk(tree):
+        if node not in look.texts:
+            for what in look.at(node):
+                yield getattr(node, "lineno", 0), ASKS + what
+
+
+class _Look:
+    """Looks at the nodes of one file, knowing where each stands."""
+
+    def __init__(self, tree: ast.Module, bound: Mapping[str, str], own: Set[str]) -> None:
+        nodes = [*ast.walk(tree)]
+        self._bound, self._own, self._known = bound, own, _of_constants(nodes)
+        self._defs = {one.name for one in nodes if isinstance(one, ast.FunctionDef)}
+        self._functions = self._defs | {one.name for one in nodes if isinstance(one, ast.ClassDef)}
+        self.texts = {one.value for one in nodes if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)}
+        self._names = {one.id for one in nodes if isinstance(one, ast.Name)}
+        self._plain_here = set[ast.AST]()  # by its own name: called, a base, a decorator, what a value is compared with
+        self._said = set[ast.AST]()  # in a text for people, or copied to a wrapper
+        self._local = {name for one in nodes for name in _local_names(one)}
+        for node in nodes:
+            self._place(node)
+
+    def _place(self, node: ast.AST) -> None:
+        here = list[ast.AST | None]()
+        match node:
+            case ast.Call(func=func, args=given):
+                here = [func, *(given[1:] if getattr(func, "id", "") in ("isinstance", "issubclass") else ())]
+            case ast.ClassDef(bases=bases, keywords=words, decorator_list=above):
+                here = [*bases, *(one.value for one in words), *above]
+            case (
+                ast.FunctionDef(decorator_list=above, returns=returns)
+                | ast.AsyncFunctionDef(decorator_list=above, returns=returns)
+            ):
+                here = [*above, returns]
+            case ast.arg(annotation=kind) | ast.AnnAssign(annotation=kind):
+                here = [kind]
+            case ast.Compare(left=left, comparators=others):
+                here = [left, *others]
+            case ast.Attribute(value=of):
+                here = [of]
+            case ast.JoinedStr() | ast.Raise():
+                self._said.update(ast.walk(node))
+            case ast.Assign(targets=[ast.Attribute(attr="__name__" | "__doc__" | "__qualname__" | "__module__" as to)]):
+                self._said.update([node.value] if getattr(node.value, "attr", "") == to else ())
+        for one in here:
+            self._plain_here.update(ast.walk(one) if isinstance(one, ast.Tuple | ast.BinOp | ast.Subscript) else ())
+            self._plain_here.update([one] if one else ())
+
+    def at(self, node: ast.AST) -> Iterator[str]:
+        """Yield what one node asks for."""
+        match node:
+            case ast.Import(names=names):
+                for one in names:
+                    yield from self._import(one.name, one.asname or one.name.split(".")[0])
+            case ast.ImportFrom(module=module, names=names, level=level):
+                yield from self._import_from("" if level else str(module), [one.name for one in names])
+            case ast.Name(id=name, ctx=ast.Load()) if name not in self._bound and node not in self._local:
+                if name in _NOT_BUILTINS:
+                    yield f"`{name}`"
+                yield from self._handed_on(node, name)
+            case ast.Attribute() | ast.Name():
+                yield from self._attribute(node)
+            case ast.Call():
+                yield from self._call(node)
+            case ast.Assign(targets=targets, value=value):
+                yield from (what for one in targets for what in self._made(one, value))
+            case ast.MatchClass(kwd_attrs=names):
+                yield from (what for name in names for what in _word(name))
+            case ast.Constant(value=str() as text):
+                for one in _FIELD.finditer(text):
+                    yield from _word(one[1]) if one[1] else [f"`{one[2]}`"]
+                yield from _word(text) if _DUNDER.fullmatch(text) and text != "__main__" else ()
+            case ast.Assert(test=test) if any(isinstance(one, ast.NamedExpr) for one in ast.walk(test)):
+                yield "whether asserts run"
+            case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot()], comparators=[right]):
+                same = {getattr(one, "id", "") for one in (left, right)} & self._defs
+                yield from (f"whether `{name}` is another" for name in sorted(same))
+
+    def _import(self, module: str, name: str) -> Iterator[str]:
+        first = module.split(".")[0]
+        if first not in sys.stdlib_module_names:
+            yield from () if first in self._own else [f"`{first}`"]
+        elif name not in self._names and module not in _WHOLE:  # for other code
+            yield f"`{module}`"
+
+    def _import_from(self, module: str, names: Sequence[str]) -> Iterator[str]:
+        first = module.split(".")[0]
+        if module and first not in sys.stdlib_module_names | self._own:
+            yield f"`{first}`"
+        for name in names:
+            if first in sys.stdlib_module_names:
+                yield from [f"all of {module}"] if name == "*" else _asked(f"{module}.{name}")
+            elif not module or first in self._own:
+                yield from _word(name) if name != "*" else ()
+
+    def _attribute(self, node: ast.Attribute | ast.Name) -> Iterator[str]:
+        full = full_name(node, self._bound)
+        first = full.split(".")[0]
+        if first in sys.stdlib_module_names:
+            yield from _asked(full)
+            yield from self._handed_on(node, full)
+        elif isinstance(node, ast.Attribute):
+            name = node.attr
+            own = isinstance(node.ctx, ast.Store) and getattr(node.value, "id", "") in ("self", "cls")
+            if not own and (not full or first in self._own) and not (name == "__name__" and node in self._said):
+                yield from _word(name)
+            if name in ("format_map", "vformat") and node not in self._plain_here:
+                yield f"`{name}` under another name"
+            if name in _OF_LOGS and node not in self._plain_here:
+                yield f"`.{name}` of another"
+
+    def _handed_on(self, node: ast.AST, name: str) -> Iterator[str]:
+        if name in _LOOKS_UP and node not in self._plain_here:
+            yield f"`{name}` under another name"
+
+    def _call(self, node: ast.Call) -> Iterator[str]:
+        full = full_name(node.func, self._bound) or getattr(node.func, "id", "")
+        name = full.rpartition(".")[2] or getattr(node.func, "attr", "")
+        yield from self._by_name(name, node)
+        yield from _arguments(name, node.args, {one.arg: one.value for one in node.keywords})
+        if name in ("property", "cached_property", "partialmethod") and not all(
+            isinstance(one, ast.Lambda) or self._is_def(one) for one in node.args
+        ):
+            yield f"`{name}` of what is no function here"
+
+    def _by_name(self, name: str, node: ast.Call) -> Iterator[str]:
+        """Yield the names that a call looks up, or that they are made."""
+        match name, node.args:
+            case _, [of, ast.Constant(value=str() as word), *_] if name in _BY_NAME:
+                full = full_name(of, self._bound)
+                known = full.split(".")[0] in sys.stdlib_module_names
+                yield from _asked(f"{full}.{word}") if known else _word(word)
+            case _, [of, made, *_] if name in _BY_NAME and getattr(made, "id", "") not in self._known:
+                yield f"`{name}` of {full_name(of, self._bound) or 'a name that is made'}"
+            case "attrgetter" | "methodcaller" | "getattr_static", given:
+                names = {"attrgetter": given, "methodcaller": given[:1]}.get(name, given[1:2])
+                for one in names:
+                    if isinstance(one, ast.Constant):
+                        yield from (what for part in str(one.value).split(".") for what in _word(part))
+                    else:
+                        yield f"`{name}` of a name that is made"
+            case "vars", [ast.Call()]:
+                yield "`vars` of what a call returns"
+            case "format" | "format_map" | "vformat", _ if isinstance(node.func, ast.Attribute):
+                text = node.func.value
+                if not isinstance(text, ast.Constant) and getattr(text, "id", "") not in self._known:
+                    yield f"`{name}` of a text that is made"
+
+    def _is_def(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Constant) or getattr(node, "id", "") in self._functions
+
+    def _made(self, target: ast.AST, value: ast.AST) -> Iterator[str]:
+        """Yield a special name that something else than constants, or a function of this file, is given to."""
+        name = getattr(target, "attr", getattr(target, "id", ""))
+        if not _DUNDER.fullmatch(name) or name in ("__all__", "__slots__", "__version__") or name not in _of_library():
+            return
+        same = getattr(value, "attr", getattr(value, "id", ""))
+        parts = value.elts if isinstance(value, ast.Tuple | ast.List) else [value]
+        if not (same == name or _DUNDER.fullmatch(same) or all(self._is_def(one) for one in parts)):
+            yield f"`{name}` of what is made"
+
+
+def _arguments(name: str, given: Sequence[ast.expr], words: Mapping[str | None, ast.expr]) -> Iterator[str]:
+    """Yield the arguments by which a call asks for its callers, or for more than its name says."""
+    plain = {"filterwarnings": 3, "simplefilter": 2, "wraps": 1, "update_wrapper": 2, "catch_warnings": 0}
+    named = _words("category message action append wrapped")
+    if name in plain and (given[plain[name] :] or words.keys() - named):
+        yield f"more arguments of `{name}`"
+    elif name == "dir" and not given:
+        yield "`dir()`"
+    elif name == "type" and given[1:]:
+        yield "`type` of a new class"
+    elif name in ("astimezone", "timestamp") and not words and getattr([*given, _NONE][0], "value", "") is None:
+        yield f"`{name}()`"
+    elif name in _OF_LOGS and words.keys() & {None, "stacklevel"}:
+        yield "`stacklevel=`"
+    level = given[2] if name == "warn" and given[2:] else words.get("stacklevel")
+    if name not in _OF_LOGS and level is not None and getattr(level, "value", 0) not in (1, 2):
+        yield "`stacklevel=`"
+    yield from (f"`{one}=`" for one in ("eval_str", "assigned") if one in words)
+
+
+def _word(name: str) -> Iterator[str]:
+    if name not in _ATTRIBUTES:
+        yield f"`.{name}`"
+
+
+def _asked(full: str) -> Iterator[str]:
+    """Yield what of the standard library answers from more than it is given: clocks, paths, the environment."""
+    parts = full.split(".")
+    known = [n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in _OF.keys() | _WHOLE]
+    end = known[0] if known else 0
+    if not known:
+        if len(parts) > 1 and full not in _PACKAGES:
+            yield f"`{'.'.join(parts[:2])}`"
+        return
+    for n in range(end, len(parts)):
+        name, head = parts[n], ".".join(parts[: n + 1])
+        module = ".".join(parts[:end])
+        listed = n == end and (name in _OF[module] if module in _OF else not name.startswith("_"))
+        if head in _BUT or not (listed or name.isupper() or (n > end and name in _ATTRIBUTES)):
+            yield f"`{head}`"
+            return
+
+
+MODULES = frozenset(name.split(".")[0] for name in (*_OF, *_WHOLE))
+"""Modules of which at least some names are plain, or those that hold such modules."""
+_PACKAGES = {".".join(name.split(".")[:n]) for name in (*_OF, *_WHOLE) for n in range(1, name.count(".") + 1)}
+"""Packages that hold plain modules."""
+
+
+def _local_names(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the names in a function that are those of its parameters."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        given = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
+        body = node.body if isinstance(node.body, list) else [node.body]
+        inside = (one for part in body for one in ast.walk(part)) if given & _SHADOWED else ()
+        yield from (one for one in inside if isinstance(one, ast.Name) and one.id in given)
+
+
+def _of_constants(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the names of variables that stand for constants only, as in a loop over written names."""
+    given = list[tuple[ast.AST, ast.AST]]()
+    bound = Counter[str]()
+    for node in nodes:
+        if isinstance(node, ast.For | ast.comprehension):
+            given.append((node.target, node.iter))
+        elif isinstance(node, ast.Assign):
+            given += [(one, node.value) for one in node.targets]
+        elif isinstance(node, ast.arg):
+            bound[node.arg] += 1
+        elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
+            bound[node.name] += 1
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound[node.id] += 1
+    found = set[str]()
+    for _ in range(2):  # then those that stand for one of these
+        known = Counter[str]()
+        for target, value in given:
+            parts = value.elts if isinstance(value, ast.Tuple | ast.List | ast.Set) else [value]
+            if all(isinstance(one, ast.Constant) or getattr(one, "id", "") in found for one in parts):
+                known[getattr(target, "id", "")] += 1
+        found = {name for name, count in known.items() if count == bound[name]}
+    return found
+
+
+def is_own(what: str, sources: Callable[[], tuple[Sequence[bytes], Sequence[bytes]]]) -> bool:
+    """Whether what a patch asks for is a word of the project.
+
+    It is if the project defines it. A word that nothing in Python's library has, the project may use elsewhere, or the
+    patch define.
+
+    Args:
+        sources: gives the files of the project without the patch, and those that the patch changes or adds.
+    """
+    word = what.removeprefix(f"{ASKS}`.").removesuffix("`")
+    if not what.startswith(f"{ASKS}`.") or not word.isidentifier():
+        return False
+    name, (held, new) = word.encode(), sources()
+    if any(name in source and word in defined(source) for source in held):
+        return True
+    if word in _of_library():
+        return False
+    used = re.compile(rb"\.\s*" + re.escape(name) + rb"\b")
+    return any(used.search(source) for source in held) or any(word in defined(source) for source in new)
+
+
+@lru_cache(maxsize=2048)
+def defined(source: bytes) -> frozenset[str]:
+    """Return the names that a file defines for others: functions, classes, and what modules and objects hold."""
+    tree = parse(source)
+    left: list[tuple[ast.AST, bool]] = [(tree, False)] if tree else []
+    found = set[str]()
+    while left:
+        node, inside = left.pop()
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                found.add(name)
+                inside = True
+            case ast.ClassDef(name=name):
+                found.add(name)
+                inside = False
+            case ast.Name(id=name, ctx=ast.Store()) if not inside:
+                found.add(name)
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
+                found.add(name)
+            case ast.Call(func=ast.Name(id="namedtuple"), args=[_, fields, *_]):
+                texts = [getattr(one, "value", "") for one in getattr(fields, "elts", [fields])]
+                found.update(word for text in texts if isinstance(text, str) for word in re.findall(r"\w+", text))
+        left += [(one, inside) for one in ast.iter_child_nodes(node)]
+    return frozenset(found)
+
+
+@lru_cache(maxsize=1)
+def _of_library() -> frozenset[str]:
+    """Return the names that objects of Python and of its library have."""
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    found = {name for kind in (*vars(builtins).values(), *_below(object)) for name in dir(kind)}
+    for path in (*folder.glob("*.py"), *folder.glob("[a-hj-su-z]*/*.py"), *folder.glob("importlib/*.py")):
+        if not {"site-packages", "dist-packages"} & {*path.parts}:
+            found.update(_DEFINES.findall(path.read_text(encoding="utf-8", errors="replace")))
+    return frozenset(found)
+
+
+def _below(kind: type) -> Iterator[type]:
+    one: type
+    for one in type.__subclasses__(kind):
+        yield from (one, *_below(one))
