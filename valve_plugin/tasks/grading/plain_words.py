@@ -162,8 +162,8 @@ class _Look:
     def __init__(self, tree: ast.Module, bound: Mapping[str, str], own: Set[str]) -> None:
         nodes = [*ast.walk(tree)]
         self._bound, self._own, self._known = bound, own, _of_constants(nodes)
-        self._defs = {one.name for one in nodes if isinstance(one, ast.FunctionDef)}
-        self._functions = self._defs | {one.name for one in nodes if isinstance(one, ast.ClassDef)}
+        self._defs = {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
+        self._functions = {one.name for one in nodes if isinstance(one, ast.FunctionDef | ast.ClassDef)}
         self.texts = {one.value for one in nodes if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)}
         self._names = {one.id for one in nodes if isinstance(one, ast.Name)}
         self._plain_here = set[ast.AST]()  # by its own name: called, a base, a decorator, what a value is compared with
@@ -219,9 +219,12 @@ class _Look:
             case ast.MatchClass(kwd_attrs=names):
                 yield from (what for name in names for what in _word(name))
             case ast.Constant(value=str() as text):
-                for one in _FIELD.finditer(text):
-                    yield from _word(one[1]) if one[1] else [f"`{one[2]}`"]
-                yield from _word(text) if _DUNDER.fullmatch(text) and text != "__main__" else ()
+                yield from _in_text(text)
+            case _:
+                yield from self._asserts(node)
+
+    def _asserts(self, node: ast.AST) -> Iterator[str]:
+        match node:
             case ast.Assert(test=test) if any(isinstance(one, ast.NamedExpr) for one in ast.walk(test)):
                 yield "whether asserts run"
             case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot()], comparators=[right]):
@@ -330,6 +333,14 @@ def _arguments(name: str, given: Sequence[ast.expr], words: Mapping[str | None, 
     if name not in _OF_LOGS and level is not None and getattr(level, "value", 0) not in (1, 2):
         yield "`stacklevel=`"
     yield from (f"`{one}=`" for one in ("eval_str", "assigned") if one in words)
+
+
+def _in_text(text: str) -> Iterator[str]:
+    """Yield what a text asks for that is formatted, or that is the name of something special."""
+    for found in _FIELD.finditer(text):
+        yield from _word(found[1]) if found[1] else [f"`{found[2]}`"]
+    if _DUNDER.fullmatch(text) and text != "__main__":
+        yield from _word(text)
 
 
 def _word(name: str) -> Iterator[str]:
