@@ -61,7 +61,9 @@ _WHOLE = _words("""
     math numbers operator queue random re reprlib secrets stat statistics string stringprep struct textwrap token typing
     unicodedata urllib.parse zlib""")
 """Modules of the standard library of which each name answers from what it is given, but for these."""
-_BUT = _words("string.Formatter typing.get_type_hints typing.get_overloads typing.ForwardRef")
+_BUT = _words("""
+    string.Formatter typing.get_type_hints typing.get_overloads typing.ForwardRef typing.runtime_checkable
+    typing.runtime""")
 _OF = {
     module: _words(names)
     for module, names in {
@@ -124,7 +126,7 @@ _OF = {
 """Modules of which these names do, and their constants."""
 _NOT_BUILTINS = _words("""
     open input id breakpoint help exit quit copyright credits license RecursionError MemoryError __debug__ __file__
-    __path__ __cached__ __spec__ __loader__ __package__ __builtins__""")
+    __path__ __cached__ __spec__ __loader__ __package__ __builtins__ __annotations__""")
 """Of the names that each module has, those that ask for more than they are given."""
 _LOOKS_UP = _words("""
     getattr setattr delattr vars dir super operator.attrgetter operator.methodcaller inspect.getattr_static
@@ -133,6 +135,7 @@ _LOOKS_UP = _words("""
     inspect.signature enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum type""")
 """What looks up a name that it is given, or in whatever calls it: plain where it is called by its own name only."""
 _SHADOWED = _LOOKS_UP | _NOT_BUILTINS
+_OWN = _words("self cls")
 _OF_LOGS = _words("debug info warning error exception critical log")
 _BY_NAME = _words("getattr hasattr setattr delattr")
 _FIELD = re.compile(r"\{[^{}]*?\.(\w+)[^{}]*\}|%\((pathname|funcName|threadName|processName|module)\)")
@@ -225,6 +228,13 @@ class _Look:
 
     def _asserts(self, node: ast.AST) -> Iterator[str]:
         match node:
+            case ast.FunctionDef(name="__str__" | "__repr__" | "__format__" as name) if any(
+                map(_keeps, ast.walk(node))
+            ):
+                yield f"when `{name}` is called"
+            case ast.arg(annotation=kind) | ast.AnnAssign(annotation=kind) | ast.FunctionDef(returns=kind) if kind:
+                texts = (one.value for one in ast.walk(kind) if isinstance(one, ast.Constant))
+                yield from ("a text that is run" for one in texts if "(" in str(one))
             case ast.Assert(test=test) if any(isinstance(one, ast.NamedExpr) for one in ast.walk(test)):
                 yield "whether asserts run"
             case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot()], comparators=[right]):
@@ -256,9 +266,11 @@ class _Look:
             yield from self._handed_on(node, full)
         elif isinstance(node, ast.Attribute):
             name = node.attr
-            own = isinstance(node.ctx, ast.Store) and getattr(node.value, "id", "") in ("self", "cls")
+            own = isinstance(node.ctx, ast.Store) and getattr(node.value, "id", "") in _OWN
             if not own and (not full or first in self._own) and not (name == "__name__" and node in self._said):
                 yield from _word(name)
+            if name == "__dict__" and getattr(node.value, "id", "") not in _OWN:
+                yield "`__dict__` of another"
             if name in ("format_map", "vformat") and node not in self._plain_here:
                 yield f"`{name}` under another name"
             if name in _OF_LOGS and node not in self._plain_here:
@@ -283,10 +295,13 @@ class _Look:
         match name, node.args:
             case _, [of, ast.Constant(value=str() as word), *_] if name in _BY_NAME:
                 full = full_name(of, self._bound)
-                known = full.split(".")[0] in sys.stdlib_module_names
-                yield from _asked(f"{full}.{word}") if known else _word(word)
-            case _, [of, made, *_] if name in _BY_NAME and getattr(made, "id", "") not in self._known:
-                yield f"`{name}` of {full_name(of, self._bound) or 'a name that is made'}"
+                python = full.split(".")[0] in sys.stdlib_module_names
+                yield from _asked(f"{full}.{word}") if python else _word(word)
+            case _, [of, made, *_] if name in _BY_NAME:
+                known = self._known.get(getattr(made, "id", ""))
+                yield from (what for word in sorted(known or ()) for what in _word(word))
+                if known is None:
+                    yield f"`{name}` of {full_name(of, self._bound) or 'a name that is made'}"
             case "attrgetter" | "methodcaller" | "getattr_static", given:
                 names = {"attrgetter": given, "methodcaller": given[:1]}.get(name, given[1:2])
                 for one in names:
@@ -294,8 +309,8 @@ class _Look:
                         yield from (what for part in str(one.value).split(".") for what in _word(part))
                     else:
                         yield f"`{name}` of a name that is made"
-            case "vars", [ast.Call()]:
-                yield "`vars` of what a call returns"
+            case "vars", [of] if getattr(of, "id", "") not in _OWN:
+                yield "`vars` of another"
             case "format" | "format_map" | "vformat", _ if isinstance(node.func, ast.Attribute):
                 text = node.func.value
                 if not isinstance(text, ast.Constant) and getattr(text, "id", "") not in self._known:
@@ -307,7 +322,12 @@ class _Look:
     def _made(self, target: ast.AST, value: ast.AST) -> Iterator[str]:
         """Yield a special name that something else than constants, or a function of this file, is given to."""
         name = getattr(target, "attr", getattr(target, "id", ""))
-        if not _DUNDER.fullmatch(name) or name in ("__all__", "__slots__", "__version__") or name not in _of_library():
+        if name == "__match_args__" or (name == "__class__" and isinstance(target, ast.Attribute)):
+            yield f"`{name}` of another"
+        plain = name in ("__slots__", "__version__") or (
+            name == "__all__" and not isinstance(value, ast.Call | ast.Name)
+        )
+        if plain or not _DUNDER.fullmatch(name) or name not in _of_library():
             return
         same = getattr(value, "attr", getattr(value, "id", ""))
         parts = value.elts if isinstance(value, ast.Tuple | ast.List) else [value]
@@ -321,8 +341,8 @@ def _arguments(name: str, given: Sequence[ast.expr], words: Mapping[str | None, 
     named = _words("category message action append wrapped")
     if name in plain and (given[plain[name] :] or words.keys() - named):
         yield f"more arguments of `{name}`"
-    elif name == "dir" and not given:
-        yield "`dir()`"
+    elif name == "dir":
+        yield "`dir`"
     elif name == "type" and given[1:]:
         yield "`type` of a new class"
     elif name in ("astimezone", "timestamp") and not words and getattr([*given, _NONE][0], "value", "") is None:
@@ -333,6 +353,14 @@ def _arguments(name: str, given: Sequence[ast.expr], words: Mapping[str | None, 
     if name not in _OF_LOGS and level is not None and getattr(level, "value", 0) not in (1, 2):
         yield "`stacklevel=`"
     yield from (f"`{one}=`" for one in ("eval_str", "assigned") if one in words)
+
+
+def _keeps(node: ast.AST) -> bool:
+    """Whether a part of a function changes something else than its own variables."""
+    calls = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    stores = isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store)
+    goes_on = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "next"
+    return calls or stores or goes_on or isinstance(node, ast.Global | ast.Nonlocal)
 
 
 def _in_text(text: str) -> Iterator[str]:
@@ -381,8 +409,8 @@ def _local_names(node: ast.AST) -> Iterator[ast.AST]:
         yield from (one for one in inside if isinstance(one, ast.Name) and one.id in given)
 
 
-def _of_constants(nodes: Iterable[ast.AST]) -> set[str]:
-    """Return the names of variables that stand for constants only, as in a loop over written names."""
+def _of_constants(nodes: Iterable[ast.AST]) -> dict[str, set[str]]:
+    """Return the texts that variables stand for which stand for constants only, as in a loop over written names."""
     given = list[tuple[ast.AST, ast.AST]]()
     bound = Counter[str]()
     for node in nodes:
@@ -396,14 +424,19 @@ def _of_constants(nodes: Iterable[ast.AST]) -> set[str]:
             bound[node.name] += 1
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             bound[node.id] += 1
-    found = set[str]()
+    found = dict[str, set[str]]()
     for _ in range(2):  # then those that stand for one of these
-        known = Counter[str]()
+        times, texts = Counter[str](), dict[str, set[str]]()
         for target, value in given:
             parts = value.elts if isinstance(value, ast.Tuple | ast.List | ast.Set) else [value]
             if all(isinstance(one, ast.Constant) or getattr(one, "id", "") in found for one in parts):
-                known[getattr(target, "id", "")] += 1
-        found = {name for name, count in known.items() if count == bound[name]}
+                name = getattr(target, "id", "")
+                times[name] += 1
+                for one in parts:
+                    texts.setdefault(name, set()).update(
+                        found.get(getattr(one, "id", ""), {str(getattr(one, "value", ""))})
+                    )
+        found = {name: texts.get(name, set()) for name, count in times.items() if count == bound[name]}
     return found
 
 
