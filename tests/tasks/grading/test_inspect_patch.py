@@ -142,7 +142,7 @@ def p(x):
         ("x = when.astimezone(None)", "1 asks for `astimezone()`"),
         ("x = getattr(f, name)", "1 asks for `getattr` of a name that is made"),
         (
-            "N = 'a', 'b'\nfor name in N: getattr(f, name)\nfor one in made: getattr(f, one)",
+            "N = 'name', 'value'\nfor name in N: getattr(f, name)\nfor one in made: getattr(f, one)",
             "3 asks for `getattr` of a name that is made",
         ),
         ("get = getattr", "1 asks for `getattr` under another name"),
@@ -188,6 +188,9 @@ def p(x):
         ("x = map(type, names)", "1 asks for `type` under another name"),
         ("from typing import TypeVar\nx = map(TypeVar, names)", "2 asks for `typing.TypeVar` under another name"),
         ("class A:\n    __call__ = partial(f)", "2 asks for `__call__` of what is made"),
+        ("__call__, x = partial(f), 1", "1 asks for `__call__` of what is made"),
+        ("setattr(client, '__call__', f)", "1 asks for `__call__` of another"),
+        ("from functools import partial as __getattr__", "1 asks for `__getattr__` of what is made"),
         ("__getattr__ = partial(f)", "1 asks for `__getattr__` of what is made"),
         ("class A:\n    x = property(partial(f))", "2 asks for `property` of what is no function here"),
         ("x = handler.stream", "1 asks for `.stream`"),

@@ -17,6 +17,7 @@ import fractions
 import re
 import sys
 import sysconfig
+import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
@@ -140,7 +141,15 @@ _OF_LOGS = _words("debug info warning error exception critical log")
 _BY_NAME = _words("getattr hasattr setattr delattr")
 _FIELD = re.compile(r"\{[^{}]*?\.(\w+)[^{}]*\}|%\((pathname|funcName|threadName|processName|module)\)")
 """What a text that is formatted asks an object, or a record of a log, for."""
+_TELLING = _words("""
+    asyncio builtins codecs contextlib doctest functools importlib inspect io logging os pathlib subprocess sys tempfile
+    threading traceback types unittest warnings""")
 _DEFINES = re.compile(r"(?:\bdef\s+|\bclass\s+|\bself\.)(\w+)")
+_SPECIAL = {name for kind in (*_KINDS, type, types.FunctionType, types.ModuleType) for name in dir(kind)} | _words("""
+    __all__ __getattr__ __set_name__ __class_getitem__ __missing__ __path__ __file__ __builtins__ __signature__ __test__
+    __fspath__ __enter__ __exit__ __get__ __set__ __del__ __instancecheck__ __mro_entries__ __prepare__ __await__
+    __wrapped__ __bool__ __bytes__ __copy__ __deepcopy__ __index__ __aiter__ __anext__ __next__ __post_init__""")
+"""Names that mean something to Python."""
 _NONE = ast.Constant(None)
 _DUNDER = re.compile(r"__\w+__")
 
@@ -170,6 +179,7 @@ class _Look:
         self.texts = {one.value for one in nodes if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)}
         self._names = {one.id for one in nodes if isinstance(one, ast.Name)}
         self._plain_here = set[ast.AST]()  # by its own name: called, a base, a decorator, what a value is compared with
+        self._targets = {to for one in nodes if isinstance(one, ast.Assign) for to in one.targets}
         self._said = set[ast.AST]()  # in a text for people, or copied to a wrapper
         self._local = {name for one in nodes for name in _local_names(one)}
         for node in nodes:
@@ -209,6 +219,10 @@ class _Look:
                     yield from self._import(one.name, one.asname or one.name.split(".")[0])
             case ast.ImportFrom(module=module, names=names, level=level):
                 yield from self._import_from("" if level else str(module), [one.name for one in names])
+            case (
+                ast.alias(asname=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store())
+            ) if name in _SPECIAL and node not in self._targets:
+                yield f"`{name}` of what is made"
             case ast.Name(id=name, ctx=ast.Load()) if name not in self._bound and node not in self._local:
                 if name in _NOT_BUILTINS:
                     yield f"`{name}`"
@@ -228,10 +242,8 @@ class _Look:
 
     def _asserts(self, node: ast.AST) -> Iterator[str]:
         match node:
-            case ast.FunctionDef(name="__str__" | "__repr__" | "__format__" as name) if any(
-                map(_keeps, ast.walk(node))
-            ):
-                yield f"when `{name}` is called"
+            case ast.FunctionDef(name="__str__" | "__repr__" | "__format__" as name):
+                yield from [f"when `{name}` is called"] if any(map(_keeps, ast.walk(node))) else ()
             case ast.arg(annotation=kind) | ast.AnnAssign(annotation=kind) | ast.FunctionDef(returns=kind) if kind:
                 texts = (one.value for one in ast.walk(kind) if isinstance(one, ast.Constant))
                 yield from ("a text that is run" for one in texts if "(" in str(one))
@@ -297,6 +309,8 @@ class _Look:
                 full = full_name(of, self._bound)
                 python = full.split(".")[0] in sys.stdlib_module_names
                 yield from _asked(f"{full}.{word}") if python else _word(word)
+                if name == "setattr" and word in _SPECIAL:
+                    yield f"`{word}` of another"
             case _, [of, made, *_] if name in _BY_NAME:
                 known = self._known.get(getattr(made, "id", ""))
                 yield from (what for word in sorted(known or ()) for what in _word(word))
@@ -322,12 +336,11 @@ class _Look:
     def _made(self, target: ast.AST, value: ast.AST) -> Iterator[str]:
         """Yield a special name that something else than constants, or a function of this file, is given to."""
         name = getattr(target, "attr", getattr(target, "id", ""))
+        names = name == "__all__" and not isinstance(value, ast.Call | ast.Name)
         if name == "__match_args__" or (name == "__class__" and isinstance(target, ast.Attribute)):
             yield f"`{name}` of another"
-        plain = name in ("__slots__", "__version__") or (
-            name == "__all__" and not isinstance(value, ast.Call | ast.Name)
-        )
-        if plain or not _DUNDER.fullmatch(name) or name not in _of_library():
+            return
+        if names or name in ("__slots__", "__version__") or not (_DUNDER.fullmatch(name) and name in _SPECIAL):
             return
         same = getattr(value, "attr", getattr(value, "id", ""))
         parts = value.elts if isinstance(value, ast.Tuple | ast.List) else [value]
@@ -433,9 +446,8 @@ def _of_constants(nodes: Iterable[ast.AST]) -> dict[str, set[str]]:
                 name = getattr(target, "id", "")
                 times[name] += 1
                 for one in parts:
-                    texts.setdefault(name, set()).update(
-                        found.get(getattr(one, "id", ""), {str(getattr(one, "value", ""))})
-                    )
+                    its = {str(getattr(one, "value", ""))}
+                    texts.setdefault(name, set()).update(found.get(getattr(one, "id", ""), its))
         found = {name: texts.get(name, set()) for name, count in times.items() if count == bound[name]}
     return found
 
@@ -443,8 +455,8 @@ def _of_constants(nodes: Iterable[ast.AST]) -> dict[str, set[str]]:
 def is_own(what: str, sources: Callable[[], tuple[Sequence[bytes], Sequence[bytes]]]) -> bool:
     """Whether what a patch asks for is a word of the project.
 
-    It is if the project defines it. A word that nothing in Python's library has, the project may use elsewhere, or the
-    patch define.
+    It is if the project defines it. Where it tells nothing of a process, the project may use it elsewhere, or the patch
+    define it.
 
     Args:
         sources: gives the files of the project without the patch, and those that the patch changes or adds.
@@ -489,12 +501,14 @@ def defined(source: bytes) -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _of_library() -> frozenset[str]:
-    """Return the names that objects of Python and of its library have."""
+    """Return the names of what tells about a process: of streams, logs, threads, modules, test doubles and the like."""
     folder = Path(sysconfig.get_paths()["stdlib"])
-    found = {name for kind in (*vars(builtins).values(), *_below(object)) for name in dir(kind)}
-    for path in (*folder.glob("*.py"), *folder.glob("[a-hj-su-z]*/*.py"), *folder.glob("importlib/*.py")):
-        if not {"site-packages", "dist-packages"} & {*path.parts}:
-            found.update(_DEFINES.findall(path.read_text(encoding="utf-8", errors="replace")))
+    kinds = (one for one in _below(object) if one.__module__.partition(".")[0].lstrip("_") in _TELLING)
+    found = {name for kind in (*vars(builtins).values(), *kinds) for name in dir(kind)}
+    for module in _TELLING:
+        for path in (folder / f"{module}.py", *(folder / module).glob("*.py")):
+            if path.exists():
+                found.update(_DEFINES.findall(path.read_text(encoding="utf-8", errors="replace")))
     return frozenset(found)
 
 
