@@ -145,13 +145,14 @@ _TELLING = _words("""
     asyncio builtins codecs contextlib doctest functools importlib inspect io logging os pathlib subprocess sys tempfile
     threading traceback types unittest warnings""")
 _DEFINES = re.compile(r"(?:\bdef\s+|\bclass\s+|\bself\.)(\w+)")
-_SPECIAL = {name for kind in (*_KINDS, type, types.FunctionType, types.ModuleType) for name in dir(kind)} | _words("""
+_DUNDER = re.compile(r"__\w+__")
+_SPECIAL_OF = (*_KINDS, type, types.FunctionType, types.ModuleType)
+_SPECIAL = {name for kind in _SPECIAL_OF for name in dir(kind) if _DUNDER.fullmatch(name)} | _words("""
     __all__ __getattr__ __set_name__ __class_getitem__ __missing__ __path__ __file__ __builtins__ __signature__ __test__
     __fspath__ __enter__ __exit__ __get__ __set__ __del__ __instancecheck__ __mro_entries__ __prepare__ __await__
     __wrapped__ __bool__ __bytes__ __copy__ __deepcopy__ __index__ __aiter__ __anext__ __next__ __post_init__""")
 """Names that mean something to Python."""
 _NONE = ast.Constant(None)
-_DUNDER = re.compile(r"__\w+__")
 
 
 def unusual(tree: ast.Module, bound: Mapping[str, str], own: Set[str]) -> Iterator[tuple[int, str]]:
