@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from valve_plugin.tasks.grading import testrun
 from valve_plugin.tasks.grading.answers import VARIANTS
 from valve_plugin.tasks.grading.other_inputs import asking
 from valve_plugin.tasks.grading.testrun import HarnessReport, read_report
+from valve_plugin.tasks.grading.words import WORDS
 
 KEY = b"k" * 32
 TESTS = """\
@@ -180,7 +182,7 @@ def run(root: Path, file: str, names: set[str]) -> HarnessReport:
     """Return what is reported of tests of a file."""
     source = (root / file).read_bytes()
     plan = {
-        "key": KEY.hex(), "root": str(root), "paths": [str(root)], "packages": ["lib"],
+        "key": KEY.hex(), "hidden": [], "root": str(root), "paths": [str(root)], "packages": ["lib"],
         "files": {file: asking(source) or source.decode()}, "tests": [f"{file}::{name}" for name in sorted(names)],
         "variants": VARIANTS, "beside": [str(path) for path in testrun._BESIDE],
     }  # fmt: skip
@@ -256,3 +258,79 @@ def test_pytest_is_loaded_only_for_what_has_no_stand_in(tmp_path: Path, start: s
     assert {test for test, outcome in found.items() if outcome == "passed"} == {
         "test_x.py::TestX::test_x", *(f"test_x.py::test_{name}" for name in passes),
     }  # fmt: skip
+
+
+LOOKS = """\
+import json, sys
+
+
+def twice(x):
+    frame, seen = sys._getframe(1), []
+    while frame.f_back:
+        code = frame.f_code
+        held = [name for one in (code.co_varnames, code.co_cellvars, code.co_freevars) for name in one]
+        seen.append([frame.f_globals["__name__"], code.co_name, code.co_filename, frame.f_lineno, held])
+        frame = frame.f_back
+    with open(SEEN, "a") as file:
+        file.write(json.dumps([seen, sys.modules[seen[0][0]].__name__, sys.modules[seen[0][0]].__file__]) + "\\n")
+    return x * 2
+"""
+CALLS = """\
+import pytest
+
+from lib.core import twice
+
+
+class Case:
+    def is_twice(self, number, wanted):
+        found = twice(number)
+        return [one for one in [number] if found == wanted]
+
+
+def checked(number, wanted):
+    assert Case().is_twice(number, wanted)
+
+
+@pytest.mark.parametrize("given, expected", [(1, 2)])
+def test_twice(given, expected):
+    mine = {"a": lambda: expected}
+    checked(given, expected)
+    assert twice(given) == mine["a"]()
+"""
+
+
+def callers(root: Path) -> list[Any]:
+    """Return what a tested function sees of its callers, each time that it is called."""
+    put(root, {"lib/__init__.py": "", "lib/core.py": LOOKS.replace("SEEN", repr(str(root.parent / "seen")))})
+    put(root, {"tests/test_it.py": CALLS})
+    report = run(root, "tests/test_it.py", {"test_twice"})
+    assert report.tests == {"tests/test_it.py::test_twice": "passed"}
+    return [json.loads(line) for line in (root.parent / "seen").read_text().splitlines()]
+
+
+def kind(name: str) -> str:
+    return "main" if name == "__main__" else "inside" if "." in name else "plain"
+
+
+def test_nothing_of_the_callers_stays_the_same(tmp_path: Path) -> None:
+    always, nearest = [], set[tuple[str, ...]]()
+    for nth in range(4):
+        root = put(tmp_path / str(nth) / "tree", {})
+        found = callers(root)
+        own_inputs = found[:6]
+        assert {kind(stack[0][0]) for stack, *_ in own_inputs} == {"main", "plain", "inside"}
+        assert {kind(stack[0][0]) for stack, *_ in found[6:]} == {"main", "plain", "inside"}
+        assert all(stack[0][0] == by_name for stack, by_name, _ in found), "the module is found by its name"
+        for stack, _, file in found:
+            assert {path for _, _, path, _, _ in stack} == {file, str(root.parent / "own.py")}
+            assert file.startswith(f"{root.parent}/")
+            assert not any("expected" in Path(path).read_text() for _, _, path, _, _ in stack), "ordinary scripts"
+        frames = [frame for stack, *_ in found for frame in stack]
+        names = {name for *_, held in frames for name in held} | {name for _, name, *_ in frames}
+        always.append(names | {f"{file}:{line}" for _, _, file, line, _ in frames})
+        nearest |= {tuple(stack[0][4]) for stack, *_ in found}
+    assert len(nearest) >= 4
+    # Of methods, which other code may call by the names of their parameters, these stay.
+    own = {"self", "number", "wanted", "is_twice", "checked", ".0", "<module>", "<lambda>", "<listcomp>"}
+    assert set.intersection(*always) <= {*own, *WORDS}
+    assert own.isdisjoint(WORDS)

@@ -32,6 +32,8 @@ _LONGEST = (2.0, 10.0)
 _LATE = (2.0, 2.0)
 """CPU seconds, and seconds, after which a run with other inputs is ended."""
 _LATE_END = "Late"
+_KINDS = 3
+"""Kinds of modules from which tested code is called; see `words.Caller`."""
 _TOO_OFTEN = 3
 """Runs of a test that are ended so; then it gets no more."""
 _MOST = (1000, 60_000)
@@ -119,14 +121,32 @@ def uncounted() -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
+class Late(BaseException):
+    """A run with other inputs goes on for too long: it waits, or goes round for ever."""
+
+
+_waits = threading.local()
+
+
+def called() -> Any:
+    """Call what waits. No name here holds it, nor what it is given, as code may look at the frame that calls it."""
+    return vars(_waits).pop("call")()
+
+
 class Answers:
     """Runs a test several times; rewritten tests call its `vary`, `call`, `seen`, `side`, `holds` and `checks`."""
 
-    def __init__(self, report: signed.Report, variants: int) -> None:
+    def __init__(self, report: signed.Report, variants: int, turn: Callable[[int], None] | None = None) -> None:
+        """Begin.
+
+        Args:
+            turn: lets tested code be called from a module of a kind; see `words.Caller`.
+        """
+        self._turn = turn
         self._report, self._variants, self._variant, self._noted = report, variants, 0, list[str]()
         self._spent, self._left, self._places, self._given = 0.0, _MOST[1], dict[str, int](), set[str]()
 
-    uncounted = staticmethod(uncounted)
+    uncounted, late = staticmethod(uncounted), Late
 
     def names(self) -> dict[str, Any]:
         """Return what rewritten tests call, by the names that they use."""
@@ -153,11 +173,7 @@ class Answers:
             long = variant > _ALL and spent > _LONGEST[0]
             if variant and (long or self._spent + spent > _LONGEST[1] or self._left < 0):
                 break
-            try:
-                with in_time(*_LATE) if variant else nullcontext():
-                    end = run(variant)
-            except Late:
-                end = _LATE_END
+            end = self._end_of(run, variant)
             noted, self._noted = [*self._noted, f"end {digest(end)}"], []
             self._left -= len(noted)
             self._report.record(event="answers", test=test, variant=str(variant), answers=noted)
@@ -165,7 +181,31 @@ class Answers:
             if sum(one.endswith(_LATE_END) for one in ends) >= _TOO_OFTEN:
                 break
         self._variant, self._spent = 0, self._spent + max(_clock() - begin, (_wall() - started) / 5)
+        if self._turn:
+            self._turn(1)
         return ends
+
+    def _end_of(self, run: Callable[[int], str], variant: int) -> str:
+        """Return how a run ends, called from a module of each kind in turn; with its own inputs, from all of them."""
+        if not self._turn:
+            return self._in_time(run, variant)
+        begin, found = _clock(), set[str]()
+        kinds = [variant % _KINDS] if variant else sorted(range(_KINDS), key=lambda _: os.urandom(8))
+        for nth, kind in enumerate(kinds):
+            if nth and self._spent + _clock() - begin > _LONGEST[0] / 2:
+                break
+            noted = list(self._noted)
+            self._turn(kind)
+            found.add(self._in_time(run, variant))
+            self._noted = noted if nth else self._noted  # the others see the same, or end otherwise
+        return ",".join(sorted(found))
+
+    def _in_time(self, run: Callable[[int], str], variant: int) -> str:
+        try:
+            with in_time(*_LATE) if variant else nullcontext():
+                return run(variant)
+        except Late:
+            return _LATE_END
 
     def vary(self, place: str, value: Any) -> Any:
         """Return the value, or another one of its kind, as the number of the run and the place say."""
@@ -198,7 +238,8 @@ class Answers:
             return function(*given, **named)
         self._note(CALLED, "")
         try:
-            answer = function(*given, **named)
+            vars(_waits)["call"] = functools.partial(function, *given, **named)
+            answer = called()
         except Exception as e:
             self.seen(f"{place}{inputs}", e)
             raise
@@ -301,10 +342,6 @@ def is_of(root: str, frame: Any, what: str) -> bool:
             return False
         frame = frame.f_back
     return frame is not None
-
-
-class Late(BaseException):
-    """A run with other inputs goes on for too long: it waits, or goes round for ever."""
 
 
 @contextmanager

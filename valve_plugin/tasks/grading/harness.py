@@ -16,6 +16,7 @@ import io
 import json
 import logging
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -23,23 +24,20 @@ import types
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from _pytest.runner import runtestprotocol
 from _pytest.skipping import evaluate_xfail_marks
 
-CALLER = ".".join("".join(chr(ord("a") + one % 26) for one in os.urandom(6)) for _ in range(2))
-"""Tested code is called from there if it is asked, as from a module of a package."""
-
 if TYPE_CHECKING:
-    from valve_plugin.tasks.grading import answers, signed
+    from valve_plugin.tasks.grading import answers, signed, words
 else:
     import answers  # beside this file
     import signed
+    import words
 
-    del sys.modules["answers"], sys.modules["signed"]
-    answers.__name__ = CALLER
+    del sys.modules["answers"], sys.modules["signed"], sys.modules["words"]
 
 RERUNNERS = frozenset({"rerunfailures", "flaky"})
 """Plugins that run a failed test again."""
@@ -163,19 +161,22 @@ class Asker(Reporter):
 
     def __init__(self, plan: dict[str, Any], report: signed.Report) -> None:
         super().__init__(plan, report)
-        self._ask, self._end = answers.Answers(report, plan["variants"]), ""
+        self._caller = words.Caller({*re.findall(r"\w+", " ".join([*plan["hidden"], *plan["packages"]]))})
+        self._answers = words.script(answers.__file__, self._caller.path)
+        self._caller.modules.append((self._answers, ()))
+        self._ask, self._end = self._answers.Answers(report, plan["variants"], self._caller.turn), ""
+        SourceLoader.hidden, SourceLoader.asked = self._hidden, self._ask.names()
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
         """Leave out other tests; what these give to tested code has no names of tests."""
         items[:] = [item for item in items if item.nodeid in self._plan["asked"]]
-        for name, module in list(modules.items()):  # what is loaded of the tests
-            if getattr(module, "__file__", None) in self._hidden:
-                modules[CALLER] = module
-                vars(module).update(self._ask.names(), __name__=CALLER)
-                for one in vars(module).values():
-                    if isinstance(one, (type, types.FunctionType)) and one.__module__ == name:
-                        one.__module__ = CALLER
+        for module in {id(one): one for one in modules.values()}.values():  # what is loaded of the tests
+            file = str(getattr(module, "__file__", None))
+            if file in self._hidden:
+                names = SourceLoader.names.get(file, {})  # none where pytest loads files in its own way
+                vars(module).update({names.get(name, name): what for name, what in self._ask.names().items()})
+                self._caller.modules.append((module, words.ABOUT[1:]))
         for kind in _THEIRS:
             kind.__module__, kind.__name__ = kind.__base__.__module__, kind.__base__.__name__
         folders = getattr(config, "_tmp_path_factory", None)
@@ -194,13 +195,17 @@ class Asker(Reporter):
             for name in item.callspec.params if hasattr(item, "callspec") else ():
                 if name in given:  # what a fixture makes of its parameter, too
                     given[name] = self._ask.vary(name, given[name])
-            with bare(getattr(item, "fixturenames", ())), answers.uncounted():
+            with bare(getattr(item, "fixturenames", ())), self._answers.uncounted():
                 runtest()
+
+        begun: list[int] = []
+        self._caller.modules.sort(key=lambda one: one[0] is item.getparent(pytest.Module).obj)  # this is found by name
 
         def run(variant: int) -> str:
             self._end = ""
-            if variant and hasattr(item, "_initrequest"):
+            if begun and hasattr(item, "_initrequest"):
                 item._initrequest()
+            begun.append(variant)
             runtestprotocol(item, log=False, nextitem=nextitem)
             return self._end
 
@@ -223,6 +228,7 @@ def bare(fixtures: Collection[str]) -> Iterator[None]:
     os.environ.pop("PYTEST_CURRENT_TEST", None)
     sys.argv[:] = [__file__]
     sys.unraisablehook, threading.excepthook = _HOOKS
+    sys.breakpointhook = sys.__breakpointhook__
     faulthandler.disable()
     root = logging.getLogger()
     theirs = [one for one in root.handlers if type(one) in _THEIRS and "caplog" not in fixtures]
@@ -240,9 +246,18 @@ def bare(fixtures: Collection[str]) -> Iterator[None]:
 class SourceLoader(importlib.machinery.SourceFileLoader):
     """Loads modules of the tree from their source: bytecode in the tree is not read."""
 
+    hidden: Collection[str] = ()
+    asked: Collection[str] = ()
+    """What tests ask of their grader; it has other names in each process, and so has what their functions hold."""
+    names: ClassVar[dict[str, Any]] = {}
+
     def get_code(self, fullname: str) -> Any:
         """Return the code of a module."""
         path = self.get_filename(fullname)
+        if path in self.hidden:
+            text = importlib.util.decode_source(self.get_data(path))
+            code, self.names[path] = words.compiled(text, path, self.asked, pytest=True)
+            return code
         return self.source_to_code(self.get_data(path), path)
 
 
@@ -282,7 +297,7 @@ def main() -> None:
     if not plan["asked"]:  # else code that finds the hook would know that it is asked
         answers.watch(plan["root"], report)
     if plan["asked"]:
-        plan["arguments"] += ["--capture=no", f"--basetemp={tempfile.gettempdir()}/{CALLER[:6]}"]
+        plan["arguments"] += ["--capture=no", f"--basetemp={tempfile.gettempdir()}/{words.shuffled(words.WORDS)[0]}"]
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # much output would leave no room for records
         os.closerange(3, 50)
     plugins: list[object] = [Asker(plan, report) if plan["asked"] else Reporter(plan, report)]

@@ -25,14 +25,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from valve_plugin.tasks.grading import answers
+    from valve_plugin.tasks.grading import answers, words
 
 _TOOLS = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "unittest", "py"})
 """Modules that a program does not load."""
-_NAME, *_PARTS = ("".join(chr(ord("a") + one % 26) for one in os.urandom(4 + os.urandom(1)[0] % 9)) for _ in range(3))
-"""No name, nor length of one, by which code knows that it is tested."""
-_CALLER = ".".join(_PARTS)
-"""Tested code is called from there, as from a module of a package, which most of its callers are."""
 _SET_UP = frozenset(
     {"setup", "teardown", "setup_method", "teardown_method", "setup_class", "teardown_class", "setup_module"}
     | {"teardown_module", "setup_function", "teardown_function", "setUpModule", "tearDownModule"}
@@ -109,39 +105,16 @@ class StandIn(types.ModuleType):
         return getattr(importlib.import_module("pytest"), name)
 
 
-class Renamed(ast.NodeTransformer):
-    """Gives functions that are named like tests other names."""
-
-    def visit_FunctionDef(self, node: Any) -> Any:
-        """Rename one."""
-        node.name = renamed(node.name)
-        return self.generic_visit(node)
-
-    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
-
-    def visit_Attribute(self, node: ast.Attribute) -> Any:
-        """Follow where a function is called."""
-        node.attr = renamed(node.attr)
-        return self.generic_visit(node)
-
-    def visit_Name(self, node: ast.Name) -> Any:
-        """Follow where a function is called."""
-        node.id = renamed(node.id)
-        return node
-
-
-def renamed(name: str) -> str:
-    """Return the name that a test has here."""
-    return f"{_NAME}{name[4:]}" if name.startswith("test_") else name
-
-
-def load(root: str, path: str, source: str, packages: list[str], more: dict[str, Any]) -> tuple[types.ModuleType, Any]:
-    """Return (a test file as a module that does not look like one, `unittest.TestCase` if it uses that).
+def load(
+    root: str, path: str, source: str, packages: list[str], more: dict[str, Any], of: tuple[Any, words.Caller]
+) -> tuple[types.ModuleType, Any, words.Names]:
+    """Return (a test file as a module that does not look like one, `unittest.TestCase` if it uses that, other names).
 
     The tested code is loaded before the tools of tests are, and these are gone when it runs.
 
     Args:
         more: what the file calls besides, by name.
+        of: the module `words`, and where tests are called from.
     """
     tree = ast.parse(source)
     folder = above = os.path.dirname(path)
@@ -162,20 +135,31 @@ def load(root: str, path: str, source: str, packages: list[str], more: dict[str,
     around = source + "".join(text_of(conftest) for conftest in conftests)
     if any(word in around for word in ("autouse", "usefixtures", "hypothesis")):
         raise LookupError("something else than its tests is to run")
-    module = types.ModuleType(_NAME)
-    module.__file__ = os.path.join(root, path)
-    module.__package__ = ".".join(inside)
-    sys.modules[_NAME] = module
+    (made, caller), module = of, types.ModuleType("__main__")
+    own = {"__file__": os.path.join(root, path), "__package__": ".".join(inside), "__spec__": None}
+    near, later = imports_near(tree)
+    keeps = {one for one in own if one in source} | ({"__package__", "__spec__"} if later else set())
+    caller.modules.append((module, keeps))
+    kind = len(source) % made.KINDS  # the same with the fix and with a patch
+    caller.turn(kind or int("__main__" in source))
+    vars(module).update({one: what for one, what in own.items() if one in keeps or (near and one != "__file__")})
     known = set(map(id, below(object)))
     if used_of_pytest(tree) <= _STANDS_IN and "pytest" not in sys.modules:
         sys.modules["pytest"] = StandIn("pytest")
-    exec(compile(Renamed().visit(tree), f"{_NAME}.py", "exec"), vars(module))  # noqa: S102
-    sys.modules[_CALLER] = module
-    vars(module).update(more, __name__=_CALLER)
+    code, names = made.compiled(source, caller.path, more, pytest=False)
+    exec(code, vars(module))  # noqa: S102
+    vars(module).update({names[name]: what for name, what in more.items()})
     sys.path.remove(place)
     case = getattr(sys.modules.get("unittest"), "TestCase", ())
-    hide(_TOOLS.difference(packages), known)
-    return module, case
+    hide(_TOOLS.difference(packages), known, module.__name__)
+    return module, case, names
+
+
+def imports_near(tree: ast.AST) -> tuple[bool, bool]:
+    """Return whether a file imports what is near it, and whether it does so when its functions run."""
+    functions = [one for one in ast.walk(tree) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    near = (any(getattr(one, "level", 0) for of in all_of for one in ast.walk(of)) for all_of in ([tree], functions))
+    return next(near), next(near)
 
 
 def used_of_pytest(tree: ast.AST) -> set[str]:
@@ -197,13 +181,17 @@ def below(kind: Any) -> Iterator[Any]:
         yield from (one, *below(one))
 
 
-def hide(tools: frozenset[str], known: set[int]) -> None:
-    """Leave no trace of tools that were loaded: no module, no distribution, no class but those known before."""
+def hide(tools: frozenset[str], known: set[int], name_of_all: str) -> None:
+    """Leave no trace of tools that were loaded: no module, no distribution, no class but those known before.
+
+    Args:
+        name_of_all: the module that their classes are of.
+    """
     for name in [name for name in sys.modules if name.partition(".")[0] in tools]:
         del sys.modules[name]
     for kind in below(object):
         if id(kind) not in known and kind.__module__.partition(".")[0] in tools:
-            kind.__module__ = _NAME
+            kind.__module__ = name_of_all
     finder = importlib.machinery.PathFinder
     found, find = finder.find_distributions, finder.find_spec
 
@@ -217,25 +205,6 @@ def hide(tools: frozenset[str], known: set[int]) -> None:
     finder.find_spec = staticmethod(find_spec)  # type: ignore[method-assign,assignment]
 
 
-def script(path: str) -> Any:
-    """Return a script as a module that has no name of its own."""
-    module = types.ModuleType(_NAME)
-    module.__file__ = path
-    exec(nameless(compile(text_of(path), f"{_NAME}.py", "exec")), vars(module))  # noqa: S102
-    module.__name__ = _CALLER
-    for one in vars(module).values():
-        if isinstance(one, type) and one.__module__ == _NAME:
-            one.__name__ = one.__qualname__ = _NAME.title()
-    return module
-
-
-def nameless(code: types.CodeType) -> types.CodeType:
-    """Return code whose functions have no names by which code of them above a test would be known."""
-    inside = tuple(nameless(one) if isinstance(one, types.CodeType) else one for one in code.co_consts)
-    names = {name: _NAME for name in ("co_name", "co_qualname") if hasattr(code, name)}
-    return code.replace(co_consts=inside, **names)  # type: ignore[arg-type]
-
-
 def text_of(path: str) -> str:
     """Return what a file holds; nothing where there is none."""
     try:
@@ -245,13 +214,12 @@ def text_of(path: str) -> str:
         return ""
 
 
-def calls(module: types.ModuleType, case: Any, name: str, vary: Any) -> list[Any]:
+def calls(module: types.ModuleType, case: Any, name: str, vary: Any, names: words.Names) -> list[Any]:
     """Return what to call for a test (`Class.test`): once for each of its parameters, as `vary` gives them."""
-    *above, last = name.split(".")
+    *above, last = (names.get(one, one) for one in name.split("."))
     owner: Any = module
     for one in above:
         owner = getattr(owner, one)
-    last = renamed(last)
     if not _SET_UP.isdisjoint(dir(owner)) or not _SET_UP.isdisjoint(vars(module)):
         raise LookupError("something is to run around it")
     if isinstance(owner, type) and issubclass(owner, case):
@@ -264,8 +232,10 @@ def calls(module: types.ModuleType, case: Any, name: str, vary: Any) -> list[Any
 
     def call(arguments: dict[str, Any]) -> None:
         this = owner() if isinstance(owner, type) else owner
-        arguments = {name: vary(name, value) for name, value in arguments.items()}
-        answer = getattr(this, last)(**arguments)
+        function = getattr(this, last)
+        has = inspect.signature(function).parameters
+        varied = {name if name in has else names[name]: vary(name, value) for name, value in arguments.items()}
+        answer = function(**varied)
         if inspect.iscoroutine(answer):
             importlib.import_module("asyncio").run(answer)
 
@@ -302,17 +272,19 @@ def run_case(case: Any) -> None:
         raise RuntimeError("did not pass")
 
 
-def outcomes(plan: dict[str, Any], path: str, source: str, ask: answers.Answers) -> Iterator[tuple[str, str]]:
+def outcomes(
+    plan: dict[str, Any], path: str, source: str, ask: answers.Answers, of: tuple[Any, words.Caller]
+) -> Iterator[tuple[str, str]]:
     """Yield the outcomes of tests of a file; none if it cannot be loaded."""
     try:
-        module, case = load(plan["root"], path, source, plan["packages"], ask.names())
+        module, case, names = load(plan["root"], path, source, plan["packages"], ask.names(), of)
     except BaseException:  # noqa: BLE001  # tested code may raise anything
         return
     for test in plan["tests"]:
         name = test.partition("::")[2].replace("::", ".")
         if test.partition("::")[0] == path:
             try:
-                each = enumerate(calls(module, case, name, ask.vary))
+                each = enumerate(calls(module, case, name, ask.vary, names))
                 ends = [ask.runs(f"{test}#{n}", functools.partial(end_of, ask, call))[0] for n, call in each]
             except BaseException:  # noqa: BLE001
                 ends = ["none"]
@@ -325,19 +297,27 @@ def end_of(ask: answers.Answers, call: Any, _: int) -> str:
     try:
         with ask.uncounted():
             call()
-    except BaseException as e:  # noqa: BLE001
+    except BaseException as e:
+        if isinstance(e, ask.late):
+            raise
         return type(e).__qualname__
     return ""
 
 
-def main() -> None:
-    """Read the plan from standard input, run the tests, and exit without running any more tested code."""
-    plan = json.loads(sys.stdin.buffer.read())
-    asker, writer = (script(path) for path in plan["beside"])
+def main(plan: dict[str, Any], made: Any) -> None:
+    """Run the tests, and exit without running any more tested code.
+
+    Args:
+        made: the module `words`.
+    """
+    caller = made.Caller({*re.findall(r"\w+", " ".join([*plan["hidden"], *plan["packages"]]))})
+    asker, writer = (made.script(path, caller.path) for path in plan["beside"][:2])
+    caller.modules.append((asker, ()))
     report = writer.Report(bytes.fromhex(plan.pop("key")))
+    made.write(__file__)
     with suppress(OSError):
         os.chdir(os.path.expanduser("~"))  # a program does not run where its tests are
-        out = os.open(f"{_NAME}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        out = os.open(f"{made.shuffled(made.WORDS)[0]}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(out, 1)  # much output would leave no room for records
         os.close(out)
     sys.path[:] = [*plan["paths"], *(path for path in sys.path if path != os.path.dirname(__file__))]
@@ -350,10 +330,10 @@ def main() -> None:
     report.record(event="start", reruns=False, shadows=[])
     finder, finders = importlib.machinery.PathFinder, list(sys.meta_path)
     find = finder.find_spec
-    ask = asker.Answers(report, plan["variants"])
+    ask = asker.Answers(report, plan["variants"], caller.turn)
     for path, source in plan["files"].items():
         sys.meta_path[:], finder.find_spec = finders, find  # type: ignore[method-assign]
-        for test, outcome in outcomes(plan, path, source, ask):
+        for test, outcome in outcomes(plan, path, source, ask, (made, caller)):
             for when in ("setup", "call", "teardown"):
                 report.record(test=test, when=when, outcome=outcome, raised=outcome != "passed")
     report.record(event="end")
@@ -361,5 +341,7 @@ def main() -> None:
     _leave(0)
 
 
-if __name__ == "__main__":
-    script(__file__).main()
+if __name__ == "__main__":  # it starts again, without names of its own
+    _plan, _made = json.loads(sys.stdin.buffer.read()), types.ModuleType("words")
+    exec(compile(text_of(_plan["beside"][2]), "words.py", "exec"), vars(_made))  # noqa: S102
+    _made.script(__file__, __file__).main(_plan, _made)

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import signal
 from collections import Counter
 from collections.abc import Sequence
@@ -28,12 +27,13 @@ from valve_plugin.sandbox.supervisor import CommandResult, ProcessLimits, Watche
 from valve_plugin.sandbox.workspace import Workspace
 from valve_plugin.tasks.grading.answers import VARIANTS
 from valve_plugin.tasks.grading.inspect_patch import new_modules
+from valve_plugin.tasks.grading.words import WORDS
 from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import CONFIG_NAMES, is_protected
 
 # Run inside the sandbox and never imported here: pytest belongs to the test environment.
 _HARNESS, _PROGRAM, *_BESIDE = (
-    Path(__file__).resolve().with_name(f"{name}.py") for name in ("harness", "program", "answers", "signed")
+    Path(__file__).resolve().with_name(f"{name}.py") for name in ("harness", "program", "answers", "signed", "words")
 )
 _OPTIONS = (
     *("--assert=plain", "--color=no", "--continue-on-collection-errors", "--disable-warnings"),
@@ -179,8 +179,9 @@ def run_tests(
     }
     script, flags, env = _HARNESS, ["-s"], {"PYTHONPATH": "", "PYTHONHASHSEED": _seed(prepared)}
     if asked and asked.files:  # started as no test is
-        own = workspace.home / f"{secrets.token_hex(4)}.py"  # the list of processes shows this name
-        shutil.copyfile(_PROGRAM, own)
+        own = workspace.home / f"{secrets.choice(WORDS)}.py"  # the list of processes shows this name
+        # On other lines each time: code may ask on which one it is called.
+        own.write_bytes(b"\n" * secrets.randbelow(100) + _PROGRAM.read_bytes())
         own.chmod(0o644)  # it is read as `workspace.uid`
         script, flags = Path(workspace.own if sandbox.root else workspace.home, own.name), []
         plan |= {"tests": asked.tests, "files": asked.files}
