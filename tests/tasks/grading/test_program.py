@@ -160,7 +160,7 @@ def look():
         "streams": sys.stdout is not sys.__stdout__,
         "handlers": logging.getLogger().handlers,
         "folder": os.path.exists("tests"),
-        "functions": {"runs", "end_of", "outcomes", "main", "_call"}.intersection(names),
+        "functions": {"runs", "end_of", "outcomes", "_call"}.intersection(names),
         "scripts": {"answers.py", "signed.py", "program.py", "harness.py"}.intersection(names),
         "processes": "program.py" in open("/proc/self/cmdline").read(),
         "depth": not 980 < depth() < 1020,
@@ -330,6 +330,7 @@ def test_nothing_of_the_callers_stays_the_same(tmp_path: Path) -> None:
         always.append(names | {f"{file}:{line}" for _, _, file, line, _ in frames})
         nearest |= {tuple(stack[0][4]) for stack, *_ in found}
     assert len(nearest) >= 4
+    assert {stack[0][1] == "<module>" for stack, *_ in found} == {True, False}, "scripts call outside of functions"
     # Of methods, which other code may call by the names of their parameters, these stay.
     own = {"self", "number", "wanted", "is_twice", "checked", ".0", "<module>", "<lambda>", "<listcomp>"}
     assert set.intersection(*always) <= {*own, *WORDS}

@@ -133,16 +133,23 @@ def called() -> Any:
     return vars(_waits).pop("call")()
 
 
+def called_by_script(line: Any, names: dict[str, Any], gets: str, calls: str) -> Any:
+    """Call what waits from a line of a script, outside of functions."""
+    held = {**names, calls: vars(_waits).pop("call")}
+    exec(line, held)  # noqa: S102
+    return held[gets]
+
+
 class Answers:
     """Runs a test several times; rewritten tests call its `vary`, `call`, `seen`, `side`, `holds` and `checks`."""
 
-    def __init__(self, report: signed.Report, variants: int, turn: Callable[[int], None] | None = None) -> None:
+    def __init__(self, report: signed.Report, variants: int, turn: Callable[[int], Any] | None = None) -> None:
         """Begin.
 
         Args:
             turn: lets tested code be called from a module of a kind; see `words.Caller`.
         """
-        self._turn = turn
+        self._turn, self._script = turn, None
         self._report, self._variants, self._variant, self._noted = report, variants, 0, list[str]()
         self._spent, self._left, self._places, self._given = 0.0, _MOST[1], dict[str, int](), set[str]()
 
@@ -182,7 +189,7 @@ class Answers:
                 break
         self._variant, self._spent = 0, self._spent + max(_clock() - begin, (_wall() - started) / 5)
         if self._turn:
-            self._turn(1)
+            self._script = self._turn(1)
         return ends
 
     def _end_of(self, run: Callable[[int], str], variant: int) -> str:
@@ -195,7 +202,7 @@ class Answers:
             if nth and self._spent + _clock() - begin > _LONGEST[0] / 2:
                 break
             noted = list(self._noted)
-            self._turn(kind)
+            self._script = self._turn(kind)
             found.add(self._in_time(run, variant))
             self._noted = noted if nth else self._noted  # the others see the same, or end otherwise
         return ",".join(sorted(found))
@@ -239,7 +246,7 @@ class Answers:
         self._note(CALLED, "")
         try:
             vars(_waits)["call"] = functools.partial(function, *given, **named)
-            answer = called()
+            answer = called_by_script(*self._script) if self._script else called()
         except Exception as e:
             self.seen(f"{place}{inputs}", e)
             raise

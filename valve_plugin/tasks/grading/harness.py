@@ -165,7 +165,7 @@ class Asker(Reporter):
         self._answers = words.script(answers.__file__, self._caller.path)
         self._caller.modules.append((self._answers, ()))
         self._ask, self._end = self._answers.Answers(report, plan["variants"], self._caller.turn), ""
-        SourceLoader.hidden, SourceLoader.asked = self._hidden, self._ask.names()
+        SourceLoader.hidden, SourceLoader.asked, SourceLoader.caller = self._hidden, self._ask.names(), self._caller
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
@@ -250,6 +250,26 @@ class SourceLoader(importlib.machinery.SourceFileLoader):
     asked: Collection[str] = ()
     """What tests ask of their grader; it has other names in each process, and so has what their functions hold."""
     names: ClassVar[dict[str, Any]] = {}
+    caller: words.Caller | None = None
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Run a module: of tests, as one that does not look like that."""
+        code, file = self.get_code(self.name), module.__file__
+        if not self.caller or file not in self.hidden:
+            super().exec_module(module)
+            return
+        text = str(self.get_source(self.name))
+        about = self.caller.about(words.kind_of(text))
+        if re.search(r"^ *from +\.", text, re.MULTILINE):  # what is near is found by these
+            about.update(__package__=module.__package__, __spec__=module.__spec__)
+        own, name = {one: vars(module).get(one) for one in words.ABOUT[1:]}, about["__name__"]
+        before, modules[name] = modules.get(name), module
+        vars(module).update({one: what for one, what in about.items() if one == "__name__" or one not in text})
+        try:
+            exec(code, vars(module))  # noqa: S102
+        finally:
+            vars(module).update(own)
+            modules[name] = before or module
 
     def get_code(self, fullname: str) -> Any:
         """Return the code of a module."""

@@ -140,8 +140,7 @@ def load(
     near, later = imports_near(tree)
     keeps = {one for one in own if one in source} | ({"__package__", "__spec__"} if later else set())
     caller.modules.append((module, keeps))
-    kind = len(source) % made.KINDS  # the same with the fix and with a patch
-    caller.turn(kind or int("__main__" in source))
+    caller.turn(made.kind_of(source))
     vars(module).update({one: what for one, what in own.items() if one in keeps or (near and one != "__file__")})
     known = set(map(id, below(object)))
     if used_of_pytest(tree) <= _STANDS_IN and "pytest" not in sys.modules:

@@ -22,7 +22,7 @@ from typing import Any
 WORDS = re.findall(
     r"\w+",
     """
-    value item key text data name result helper main app load read build save write count total index order node parent
+    value item key unit data name result helper main app load read build save write count total index order node parent
     child line page user group record entry field row column source target report config options client server session
     request response message event handler worker task job batch cache store model view form table chart render update
     merge split convert fetch prepare collect current
@@ -36,6 +36,7 @@ _LOOKS = frozenset({"locals", "vars", "dir", "eval", "exec", "globals"})
 """Functions by which code sees its own names."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MOST_LINES = 400
+_VALUES = ("None", "True", "0", "12", "2.5", "'a'", "''", "[]", "{}", "(1, 'b')", "len", "str")
 
 
 def shuffled(some: Any) -> list[Any]:
@@ -171,7 +172,7 @@ def script(path: str, shown: str) -> Any:
         tree = ast.parse(file.read())
     for node in ast.walk(tree):
         if isinstance(node, _FUNCTIONS):
-            made = "\n".join(f"_{n} = {chance(9)}" for n in range(chance(8)))
+            made = "\n".join(f"_{n} = {_VALUES[chance(len(_VALUES))]}" for n in range(chance(8)))
             node.body[1:1] = ast.parse(made).body  # after its text
     names = Names()
     code = compile(ast.fix_missing_locations(ast.increment_lineno(tree, chance(200))), shown, "exec", dont_inherit=True)
@@ -197,6 +198,11 @@ def write(path: str) -> None:
             file.writelines(list(lines)[: _MOST_LINES - chance(50)])
 
 
+def kind_of(source: str) -> int:
+    """Return the kind of module as which a file is loaded: the same with the fix and with a patch."""
+    return len(source) % KINDS or int("__main__" in source)
+
+
 class Caller:
     """The module from which code is called: of each kind in turn."""
 
@@ -212,19 +218,32 @@ class Caller:
         self.modules: list[tuple[types.ModuleType, Collection[str]]] = []
         """With the names that each keeps; the last one is found by its name."""
         self._main = sys.modules["__main__"]
+        self._gets, self._calls, *more = shuffled(WORDS)
+        self._more = {one: chance(99) for one in more[: chance(12)]}
+        line = f"{chance(99) * chr(10)}{self._gets} = {self._calls}()"
+        self._line = compile(line, self.path, "exec", dont_inherit=True)
         sys.modules[self._package] = types.ModuleType(self._package)
         vars(sys.modules[self._package]).update(__path__=[os.path.dirname(self.path)])
         write(self.path)
 
-    def turn(self, kind: int) -> None:
-        """Let all code be called from a module of a kind."""
+    def about(self, kind: int) -> dict[str, Any]:
+        """Return what a module of a kind says about itself."""
         name = ("__main__", self._name, f"{self._package}.{self._name}")[kind]
-        sys.modules["__main__"] = self._main
         about: dict[str, Any] = dict.fromkeys(ABOUT)
         about.update(__name__=name, __file__=self.path, __loader__=SourceFileLoader(name, self.path))
         if kind:
             spec: Any = importlib.util.spec_from_file_location(name, self.path)
             about = {one: getattr(importlib.util.module_from_spec(spec), one, None) for one in ABOUT}
+        return about
+
+    def turn(self, kind: int) -> Any:
+        """Let all code be called from a module of a kind.
+
+        Returns:
+            For a script, (its line that calls, all names that it has, what gets the answer, what it calls), else None.
+        """
+        about, sys.modules["__main__"] = self.about(kind), self._main
+        name = about["__name__"]
         for module, keeps in self.modules:
             old = module.__name__
             vars(module).update({one: what for one, what in about.items() if one not in keeps})
@@ -233,3 +252,4 @@ class Caller:
                     with suppress(Exception):  # its class may not let it
                         one.__module__ = name
             sys.modules[name] = module
+        return None if kind else (self._line, {**self._more, **about, "__doc__": None}, self._gets, self._calls)
