@@ -13,7 +13,7 @@ import pytest
 
 from tests.tools import put
 from valve_plugin.tasks.grading import testrun
-from valve_plugin.tasks.grading.answers import VARIANTS
+from valve_plugin.tasks.grading.answers import VARIANTS, digest
 from valve_plugin.tasks.grading.other_inputs import asking
 from valve_plugin.tasks.grading.testrun import HarnessReport, read_report
 from valve_plugin.tasks.grading.words import WORDS
@@ -306,6 +306,64 @@ def callers(root: Path) -> list[Any]:
     report = run(root, "tests/test_it.py", {"test_twice"})
     assert report.tests == {"tests/test_it.py::test_twice": "passed"}
     return [json.loads(line) for line in (root.parent / "seen").read_text().splitlines()]
+
+
+FIXTURES = """\
+import pytest
+
+from lib.core import twice, when_made
+
+
+@pytest.fixture
+def four(tmp_path):
+    mine = 4
+    return mine
+
+
+def test_twice(four):
+    wanted = 8
+    assert twice(four) == wanted
+
+
+def test_made():
+    assert not when_made.startswith("test")
+"""
+
+
+def test_under_pytest_callers_do_not_stay_the_same_either(tmp_path: Path) -> None:
+    kinds, held = set[str](), []
+    looks = LOOKS.replace("SEEN", repr(str(tmp_path / "seen"))).replace(
+        "[seen,", "[sys.breakpointhook.__module__, seen,"
+    )
+    looks += "\n\ndef __getattr__(name):\n    return sys._getframe(1).f_globals['__name__']\n"
+    for nth in range(3):
+        (tmp_path / "seen").unlink(missing_ok=True)
+        root = put(tmp_path / str(nth), {"lib/__init__.py": "", "lib/core.py": looks})
+        file = "tests/test_it.py"
+        put(root, {file: asking(FIXTURES.encode()) or ""})
+        asked = [f"{file}::test_twice", f"{file}::test_made"]
+        plan = {
+            "key": KEY.hex(), "hidden": [f"{root}/{file}"], "root": str(root), "paths": [str(root)],
+            "packages": ["lib"], "new": [], "asked": asked, "variants": VARIANTS, "progress": False,
+            "arguments": ["-p", "no:cacheprovider", "--assert=plain", "--rootdir", str(root), *asked],
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-s", testrun._HARNESS], input=json.dumps(plan).encode(), capture_output=True, cwd=root,
+            env={"HOME": str(tmp_path), "PYTHONPATH": ""}, check=True,
+        )  # fmt: skip
+        report = read_report(done.stdout, KEY)
+        ends = {test: answers["0 end 0"] for test, answers in report.answers.items()}
+        assert ends == dict.fromkeys(asked, digest(""))
+        seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
+        assert {hook for hook, *_ in seen} == {"sys"}
+        kinds |= {kind(stack[0][0]) for _, stack, *_ in seen}
+        assert all(
+            path.startswith(str(tmp_path)) and path != f"{root}/{file}"
+            for _, _, path in (one[1][0][:3] for one in seen)
+        )
+        held.append({name for _, stack, *_ in seen for *_, names in stack[:3] for name in names})
+    assert kinds == {"main", "plain", "inside"}
+    assert set.intersection(*held) <= {*WORDS, "four"}
 
 
 def kind(name: str) -> str:

@@ -196,10 +196,11 @@ class Asker(Reporter):
                 if name in given:  # what a fixture makes of its parameter, too
                     given[name] = self._ask.vary(name, given[name])
             with bare(getattr(item, "fixturenames", ())), self._answers.uncounted():
+                sys.argv[:] = [self._caller.path]
                 runtest()
 
         begun: list[int] = []
-        self._caller.modules.sort(key=lambda one: one[0] is item.getparent(pytest.Module).obj)  # this is found by name
+        self._caller.modules.sort(key=lambda one: one[0] is getattr(item, "module", None))  # this is found by its name
 
         def run(variant: int) -> str:
             self._end = ""
@@ -226,7 +227,6 @@ class Asker(Reporter):
 def bare(fixtures: Collection[str]) -> Iterator[None]:
     """Take away what pytest puts around a test, so that code which asks whether a test runs finds less."""
     os.environ.pop("PYTEST_CURRENT_TEST", None)
-    sys.argv[:] = [__file__]
     sys.unraisablehook, threading.excepthook = _HOOKS
     sys.breakpointhook = sys.__breakpointhook__
     faulthandler.disable()

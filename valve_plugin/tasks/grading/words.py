@@ -104,7 +104,8 @@ def compiled(source: str, path: str, asked: Collection[str], *, pytest: bool) ->
     """
     tree = ast.parse(source)
     nodes = list(ast.walk(tree))
-    names = Names(identifiers(tree))
+    used = identifiers(tree)
+    names = Names(used.union(map(str.lower, used)))  # classes get words in capitals
     words = {str(one.arg) for one in nodes if isinstance(one, ast.keyword)}
     keeps = words.union(one.arg for one in nodes if isinstance(one, ast.arg))
     for one in [] if pytest else nodes:
