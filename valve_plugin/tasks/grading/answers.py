@@ -128,15 +128,10 @@ class Late(BaseException):
 _waits = threading.local()
 
 
-def called() -> Any:
-    """Call what waits. No name here holds it, nor what it is given, as code may look at the frame that calls it."""
-    return vars(_waits).pop("call")()
-
-
-def called_by_script(line: Any, names: dict[str, Any], gets: str, calls: str) -> Any:
-    """Call what waits from a line of a script, outside of functions."""
+def called(lines: Any, names: dict[str, Any], gets: str, calls: str) -> Any:
+    """Call what waits from lines of a script. No name there holds what it is given: code may look at all of them."""
     held = {**names, calls: vars(_waits).pop("call")}
-    exec(line, held)  # noqa: S102
+    exec(lines, held)  # noqa: S102
     return held[gets]
 
 
@@ -149,7 +144,7 @@ class Answers:
         Args:
             turn: lets tested code be called from a module of a kind; see `words.Caller`.
         """
-        self._turn, self._script = turn, None
+        self._turn, self._script = turn, ()
         self._report, self._variants, self._variant, self._noted = report, variants, 0, list[str]()
         self._spent, self._left, self._places, self._given = 0.0, _MOST[1], dict[str, int](), set[str]()
 
@@ -247,7 +242,7 @@ class Answers:
         self._note(CALLED, "")
         try:
             vars(_waits)["call"] = functools.partial(function, *given, **named)
-            answer = called_by_script(*self._script) if self._script else called()
+            answer = called(*self._script) if self._script else vars(_waits).pop("call")()
         except Exception as e:
             self.seen(f"{place}{inputs}", e)
             raise

@@ -259,7 +259,7 @@ class SourceLoader(importlib.machinery.SourceFileLoader):
             super().exec_module(module)
             return
         text = str(self.get_source(self.name))
-        about = self.caller.about(words.kind_of(text))
+        about = dict(self.caller.about(words.kind_of(text)))
         if re.search(r"^ *from +\.", text, re.MULTILINE):  # what is near is found by these
             about.update(__package__=module.__package__, __spec__=module.__spec__)
         own, name = {one: vars(module).get(one) for one in words.ABOUT[1:]}, about["__name__"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import importlib.util
 import inspect
 import os
@@ -168,15 +169,10 @@ def nameless(code: Any, names: Names, keeps: Collection[str], free: Collection[s
 
 
 def script(path: str, shown: str) -> Any:
-    """Return a script as a module that has no name, line, nor number of variables of its own."""
+    """Return a script as a module that has no name and no line of its own."""
     with open(path, encoding="utf-8") as file:
-        tree = ast.parse(file.read())
-    for node in ast.walk(tree):
-        if isinstance(node, _FUNCTIONS):
-            made = "\n".join(f"_{n} = {_VALUES[chance(len(_VALUES))]}" for n in range(chance(8)))
-            node.body[1:1] = ast.parse(made).body  # after its text
+        code = compile("\n" * chance(200) + file.read(), shown, "exec", dont_inherit=True)
     names = Names()
-    code = compile(ast.fix_missing_locations(ast.increment_lineno(tree, chance(200))), shown, "exec", dont_inherit=True)
     module = types.ModuleType("")
     module.__file__ = shown
     exec(nameless(code, names, {"match"}), vars(module))  # noqa: S102
@@ -219,14 +215,17 @@ class Caller:
         self.modules: list[tuple[types.ModuleType, Collection[str]]] = []
         """With the names that each keeps; the last one is found by its name."""
         self._main = sys.modules["__main__"]
-        self._gets, self._calls, *more = shuffled(WORDS)
+        self._gets, self._calls, function, *more = shuffled(WORDS)
         self._more = {one: chance(99) for one in more[: chance(12)]}
-        line = f"{chance(99) * chr(10)}{self._gets} = {self._calls}()"
-        self._line = compile(line, self.path, "exec", dont_inherit=True)
+        line, away = f"{self._gets} = {self._calls}()", "\n" * chance(99)
+        made = "".join(f"    {one} = {_VALUES[chance(len(_VALUES))]}\n" for one in more[: chance(8)])
+        inside = f"def {function}():\n    global {self._gets}\n{made}    {line}\n\n\n{function}()"
+        self._lines = [compile(away + one, self.path, "exec", dont_inherit=True) for one in (line, inside)]
         sys.modules[self._package] = types.ModuleType(self._package)
         vars(sys.modules[self._package]).update(__path__=[os.path.dirname(self.path)])
         write(self.path)
 
+    @functools.cache  # noqa: B019  # it lasts as long as the process
     def about(self, kind: int) -> dict[str, Any]:
         """Return what a module of a kind says about itself."""
         name = ("__main__", self._name, f"{self._package}.{self._name}")[kind]
@@ -241,7 +240,7 @@ class Caller:
         """Let all code be called from a module of a kind.
 
         Returns:
-            For a script, (its line that calls, all names that it has, what gets the answer, what it calls), else None.
+            (Lines that call, outside of functions or in one; all names there; what gets the answer; what they call.)
         """
         about, sys.modules["__main__"] = self.about(kind), self._main
         name = about["__name__"]
@@ -253,4 +252,4 @@ class Caller:
                     with suppress(Exception):  # its class may not let it
                         one.__module__ = name
             sys.modules[name] = module
-        return None if kind else (self._line, {**self._more, **about, "__doc__": None}, self._gets, self._calls)
+        return self._lines[kind > 0], {**self._more, **about, "__doc__": None}, self._gets, self._calls
