@@ -19,6 +19,9 @@ from valve_plugin.sandbox.trees import copy_tree, remove_tree
 from valve_plugin.sandbox.workspace import TESTBED, Workspace, chown_tree, open_workspace
 from valve_plugin.tasks.repository import PreparedRepository
 
+_FEW_TESTS = 100
+"""To start pytest takes as long as so many tests."""
+
 
 class States(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Commit ids of a task. The commits have no parent, so they show no history."""
@@ -176,6 +179,13 @@ def is_protected(path: str, test_roots: Sequence[str]) -> bool:
         return True
     ancestors = {str(p) for p in (pure, *pure.parents)} - {"."}
     return any(str(PurePosixPath(root)) in ancestors for root in test_roots)
+
+
+def first_paths(task: Task, test_roots: Sequence[str]) -> list[str]:
+    """Return what runs first to grade a task: the files with FAIL_TO_PASS tests; all tests where these are few."""
+    files, others = test_files(task.fail_to_pass), test_files(task.pass_to_pass)
+    few = len(task.fail_to_pass) + len(task.pass_to_pass) <= _FEW_TESTS
+    return list(test_roots) if few and not set(others) <= set(files) else files
 
 
 def test_files(test_ids: Sequence[str]) -> list[str]:

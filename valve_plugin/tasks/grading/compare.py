@@ -15,7 +15,7 @@ from valve_plugin.tasks.grading.kept import run_once, tree_id
 from valve_plugin.tasks.grading.other_inputs import Seen, agreement, asking, function_of, most_alike
 from valve_plugin.tasks.grading.testrun import Asked, TestRun
 from valve_plugin.tasks.repository import PreparedRepository
-from valve_plugin.tasks.states import test_files
+from valve_plugin.tasks.states import first_paths, test_files
 
 _MOST_ASKED = 40  # tests that run with other inputs
 _MOST_BESIDE = 6  # tests that passed with the bug, and run with them, too
@@ -52,7 +52,8 @@ class _Asking:
     def __init__(self, prepared: PreparedRepository, task: Task, bug: str, base: str, sandbox: Sandbox) -> None:
         self._prepared, self._sandbox, self._fix = prepared, sandbox, base
         self._paths = test_files(task.fail_to_pass)
-        reasons = run_once(prepared, bug, self._paths, sandbox).reasons
+        self._first = first_paths(task, prepared.repository.test_roots)
+        reasons = run_once(prepared, bug, self._first, sandbox).reasons
         places = {test: reasons[test].line.rpartition(":")[0] for test in task.fail_to_pass if test in reasons}
         lines = set(places.values())
         self._elsewhere = {test for test, path in places.items() if path != test.partition("::")[0]}
@@ -79,7 +80,7 @@ class _Asking:
 
     def reached(self, tree: str) -> set[str]:
         """Return what the code of a tree reaches of the interpreter as its tests run."""
-        seen = run_once(self._prepared, tree, self._paths, self._sandbox).answers.get(REACHES, {})
+        seen = run_once(self._prepared, tree, self._first, self._sandbox).answers.get(REACHES, {})
         return {place.split(" ")[1] for place in seen}
 
     def runs(self, tree: str, *, again: bool = False) -> tuple[dict[str, str], dict[str, dict[str, str]], bool]:

@@ -22,7 +22,7 @@ from valve_plugin.tasks.grading.inspect_patch import Reader, Suspicion, Tree, in
 from valve_plugin.tasks.grading.kept import KilledError, run_once, survives, tree_id
 from valve_plugin.tasks.grading.testrun import TestRun
 from valve_plugin.tasks.repository import PreparedRepository
-from valve_plugin.tasks.states import States, is_protected, task_states, test_files
+from valve_plugin.tasks.states import States, first_paths, is_protected, task_states, test_files
 from valve_plugin.words import one_line
 
 _SUBMODULE = "160000"
@@ -103,14 +103,15 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
 def _run(prepared: PreparedRepository, task: Task, tree: str, sandbox: Sandbox) -> tuple[TestRun, str]:
     """Return (a run of the required tests, why it does not resolve the task or "").
 
-    The files with FAIL_TO_PASS tests run first and, only if those pass, the whole suite.
+    The files with FAIL_TO_PASS tests run first and, only if those pass, the whole suite; a small one runs at once.
     """
-    paths = test_files(task.fail_to_pass)
+    roots = prepared.repository.test_roots
+    paths = first_paths(task, roots)
     run = run_once(prepared, tree, paths, sandbox)
     if bad := _reason(run, task.fail_to_pass):
         return run, bad
-    if not set(test_files(task.pass_to_pass)) <= set(paths):
-        paths = list(prepared.repository.test_roots)
+    if paths != list(roots) and not set(test_files(task.pass_to_pass)) <= set(paths):
+        paths = list(roots)
         run = run_once(prepared, tree, paths, sandbox)
     if bad := _reason(run, [*task.fail_to_pass, *task.pass_to_pass]):
         return run, bad
