@@ -22,6 +22,7 @@ from valve_plugin.paths import data_dir
 from valve_plugin.records import Task
 from valve_plugin.sandbox import bubblewrap as sandboxes
 from valve_plugin.sandbox import workspace as workspaces
+from valve_plugin.tasks import states
 from valve_plugin.tasks.grading import grade as grading
 from valve_plugin.tasks.grading import kept as kept_runs
 from valve_plugin.tasks.grading.grade import Grade, grade, refused_fixes
@@ -95,11 +96,15 @@ def test_tests_may_replace_builtins_to_feed_the_code(tmp_path: Path, unsafe: Set
     assert (result.outcome, result.reason) == ("resolved", "")
 
 
-def test_a_wrong_fix_names_a_failing_test_and_stops_after_the_first_run(calc_task: Calc, unsafe: Settings) -> None:
+@pytest.mark.parametrize("few", [0, 10])
+def test_a_wrong_fix_names_a_failing_test_and_stops_after_the_first_run_of_many(
+    calc_task: Calc, unsafe: Settings, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(states, "_FEW_TESTS", few)
     result = grade(*calc_task, patched(calc_task, {"calc/ops.py": calc.WRONG_FIX}), unsafe)
     assert result.outcome == "unresolved"
     assert result.reason == "2 of 2 required tests do not pass: tests/test_ops.py::OldStyle::test_high failed"
-    assert "tests/test_other.py::test_middle" not in result.tests
+    assert ("tests/test_other.py::test_middle" in result.tests) is (few == 10)
 
 
 def test_a_fix_that_breaks_something_else_does_not_resolve(calc_task: Calc, unsafe: Settings) -> None:
