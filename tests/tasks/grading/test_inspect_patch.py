@@ -194,9 +194,20 @@ def p(x):
         ("__getattr__ = partial(f)", "1 asks for `__getattr__` of what is made"),
         ("class A:\n    x = property(partial(f))", "2 asks for `property` of what is no function here"),
         ("x = handler.stream", "1 asks for `.stream`"),
-        ("def f(): pass\nreal = f\nx = f is not real", "3 asks for whether `f` is another"),
+        ("def f(): pass\nx = f is not real", "2 asks for whether `f` is another"),
         ("match x:\n    case object(__module__=name): pass", "2 asks for `.__module__`"),
         ("import time", "1 asks for `time`"),
+        ("import sys\nx = sys.intern(name)", "2 asks for `sys.intern`"),
+        (
+            "from collections import namedtuple as n\nx = n('K', [name])",
+            "2 asks for `namedtuple` of names that are made",
+        ),
+        ("import xml\nx = hasattr(xml, 'etree')", "2 asks for whether `xml.etree` is loaded"),
+        ("import weakref\nx = weakref.ref(y)", "2 asks for `weakref.ref`"),
+        ("class A:\n    def __str__(self): return seen.append(1)", "2 asks for when `__str__` is called"),
+        ("def f(): pass\nreal = f\nx = g == real", "3 asks for whether `real` is another"),
+        ("def f(): pass\nx = repr(f)", "2 asks for whether `f` is another"),
+        ("x = '<locals>' in name", "1 asks for `<locals>`"),
     ],
 )
 def test_what_reaches_more_than_it_names_is_marked(code: str, what: str) -> None:
@@ -205,7 +216,16 @@ def test_what_reaches_more_than_it_names_is_marked(code: str, what: str) -> None
 
 
 @pytest.mark.parametrize(
-    "path", ["a/b.so", "a/__pycache__/b.cpython-311.pyc", "b.pth", "b-1.dist-info/METADATA", "a/b.pyd", "lib.egg"]
+    "path",
+    [
+        "sitecustomize.py",
+        "a/b.so",
+        "a/__pycache__/b.cpython-311.pyc",
+        "b.pth",
+        "b-1.dist-info/METADATA",
+        "a/b.pyd",
+        "lib.egg",
+    ],
 )
 def test_files_that_python_loads_by_itself(path: str) -> None:
     assert inspect({}, {path: b"x"}) == [f"{path} is a file that Python loads by itself"]
@@ -302,6 +322,14 @@ def test_a_function_that_is_named_like_a_test_is_none() -> None:
     assert inspect({"core/__init__.py": b""}, {"app.py": b"import core.test_files\n"}) == [
         "app.py:1 imports tests: core.test_files"
     ]
+
+
+def test_helpers_of_tests_that_the_fix_leaves_are_marked() -> None:
+    held = {"kit/testing.py": b"import pytest\n", "kit/core.py": b""}
+    changed = held | {"kit/testing.py": b"\nimport pytest\nx = 1\n"}
+    assert inspect(held, changed, held, marks=True) == ["kit/testing.py:2 asks for what tests use"]
+    assert inspect(held, changed, changed, marks=True) == []
+    assert inspect(held, held | {"kit/core.py": b"x = 1\n"}, held, marks=True) == []
 
 
 def test_many_files_are_read_together() -> None:

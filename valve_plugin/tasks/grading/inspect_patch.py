@@ -67,6 +67,9 @@ _IN_TEXT = re.compile(
     r"pytest|PYTEST|unittest|conftest|/proc/|(?:^|[/\\])tests?[/\\]|test_\w*\.py|_test\.py$", re.IGNORECASE
 )
 """Text that names tests, their framework or the process's own files."""
+_TESTING = re.compile(rb"^[ \t]*(?:from|import)[ \t]+(?:pytest|unittest)\b", re.MULTILINE)
+_OF_TESTS = f"{ASKS}what tests use"
+"""What a file says that imports their framework: a project's helpers and plugins for tests change what these see."""
 _LONGEST_WORDS = 200
 """In longer texts, which are prose, single words count for nothing."""
 _MOST_MEANINGS = 5
@@ -129,6 +132,10 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
     contents = iter(read([one for ids in files.values() for one in ids]))  # at once: each call is a process
     for path, ids in files.items():
         new, *states = islice(contents, len(ids))
+        if path in before and before[path] == ordinary.get(path):  # the fix leaves it
+            found += [
+                Suspicion(path, new[: one.start()].count(b"\n") + 1, _OF_TESTS) for one in [_TESTING.search(new)] if one
+            ]
         found += _file_kinds(path, after[path][0], new, states)
         now, *old = [uses(one, own) if path.endswith(_SOURCE) else () for one in (new, *states)]
         if now is None:
@@ -241,7 +248,7 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
     if not isinstance(node, ast.Name | ast.Attribute | ast.Constant | ast.ImportFrom):
         given = [node.asname] if isinstance(node, ast.alias) else [value for _, value in ast.iter_fields(node)]
         texts = (one for value in given for one in (value if isinstance(value, list) else [value]))
-        yield from (text for text in texts if isinstance(text, str) and text in _NAMES)
+        yield from (text for text in texts if isinstance(text, str) and (text in _NAMES or text[:7] == "pytest_"))
 
 
 def _changes(node: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
@@ -366,7 +373,11 @@ def _file_kinds(path: str, mode: str, new: bytes, states: Sequence[bytes]) -> It
     pure = PurePosixPath(path)
     if mode == "120000":
         yield Suspicion(path, 0, "is a symbolic link")
-    elif pure.name.endswith(_LOADED) or any(p.endswith(_METADATA) for p in pure.parts):
+    elif (
+        pure.name.endswith(_LOADED)
+        or (not states and pure.stem in _AT_START - {"__main__"})
+        or any(p.endswith(_METADATA) for p in pure.parts)
+    ):
         yield Suspicion(path, 0, "is a file that Python loads by itself")
     elif (new.startswith(_BINARY) or b"PK\x05\x06" in new) and new not in states:  # an archive may begin anywhere
         yield Suspicion(path, 0, "is a binary program or archive")

@@ -14,6 +14,7 @@ import collections
 import datetime
 import decimal
 import fractions
+import io
 import re
 import sys
 import sysconfig
@@ -109,7 +110,7 @@ _OF = {
         "pathlib": "Path PurePath PurePosixPath PureWindowsPath PosixPath WindowsPath",
         "pprint": "pformat pprint saferepr",
         "shlex": "split join quote",
-        "sys": "maxsize maxunicode byteorder float_info int_info intern",
+        "sys": "maxsize maxunicode byteorder float_info int_info",
         "threading": "Lock RLock Condition Event Semaphore BoundedSemaphore Barrier Thread",
         "time": "sleep struct_time strptime",
         "tokenize": "generate_tokens tokenize untokenize detect_encoding TokenInfo TokenError tok_name",
@@ -118,7 +119,6 @@ _OF = {
             GenericAlias UnionType DynamicClassAttribute coroutine""",
         "uuid": "UUID uuid3 uuid4 uuid5",
         "warnings": "warn simplefilter filterwarnings catch_warnings",
-        "weakref": "ref proxy WeakKeyDictionary WeakValueDictionary WeakSet WeakMethod finalize ReferenceType",
         "xml.etree.ElementTree": "Element SubElement fromstring tostring XML ParseError QName Comment iselement",
         "xml.sax.saxutils": "escape unescape quoteattr",
         "zoneinfo": "ZoneInfo ZoneInfoNotFoundError",
@@ -136,7 +136,9 @@ _LOOKS_UP = _words("""
     inspect.signature enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum type""")
 """What looks up a name that it is given, or in whatever calls it: plain where it is called by its own name only."""
 _SHADOWED = _LOOKS_UP | _NOT_BUILTINS
+_MAKES_CLASSES = _words("namedtuple NamedTuple TypedDict make_dataclass Enum IntEnum Flag IntFlag StrEnum")
 _OWN = _words("self cls")
+_CHANGES = _words("next append add update pop popleft setdefault insert extend remove discard clear write put send set")
 _OF_LOGS = _words("debug info warning error exception critical log")
 _BY_NAME = _words("getattr hasattr setattr delattr")
 _FIELD = re.compile(r"\{[^{}]*?\.(\w+)[^{}]*\}|%\((pathname|funcName|threadName|processName|module)\)")
@@ -175,9 +177,16 @@ class _Look:
     def __init__(self, tree: ast.Module, bound: Mapping[str, str], own: Set[str]) -> None:
         nodes = [*ast.walk(tree)]
         self._bound, self._own, self._known = bound, own, _of_constants(nodes)
-        self._defs = {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
+        self._defs = {one.name for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+        named = [one for one in nodes if isinstance(one, ast.Assign) and getattr(one.value, "id", "") in self._defs]
+        self._defs |= {getattr(to, "id", "") for one in named for to in one.targets} - {""}
         self._functions = {one.name for one in nodes if isinstance(one, ast.FunctionDef | ast.ClassDef)}
         self.texts = {one.value for one in nodes if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)}
+        modules = [name.name for one in nodes if isinstance(one, ast.Import) for name in one.names]
+        for one in nodes:
+            if isinstance(one, ast.ImportFrom):
+                modules += [one.module or "", *(f"{one.module}.{name.name}" for name in one.names)]
+        self._modules = {".".join(one.split(".")[:n]) for one in modules for n in range(1, one.count(".") + 2)}
         self._names = {one.id for one in nodes if isinstance(one, ast.Name)}
         self._plain_here = set[ast.AST]()  # by its own name: called, a base, a decorator, what a value is compared with
         self._targets = {to for one in nodes if isinstance(one, ast.Assign) for to in one.targets}
@@ -245,14 +254,22 @@ class _Look:
         match node:
             case ast.FunctionDef(name="__str__" | "__repr__" | "__format__" as name):
                 yield from [f"when `{name}` is called"] if any(map(_keeps, ast.walk(node))) else ()
+            case ast.FunctionDef(name="__del__"):
+                yield "when `__del__` is called"
             case ast.arg(annotation=kind) | ast.AnnAssign(annotation=kind) | ast.FunctionDef(returns=kind) if kind:
                 texts = (one.value for one in ast.walk(kind) if isinstance(one, ast.Constant))
                 yield from ("a text that is run" for one in texts if "(" in str(one))
             case ast.Assert(test=test) if any(isinstance(one, ast.NamedExpr) for one in ast.walk(test)):
                 yield "whether asserts run"
-            case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot()], comparators=[right]):
-                same = {getattr(one, "id", "") for one in (left, right)} & self._defs
-                yield from (f"whether `{name}` is another" for name in sorted(same))
+            case ast.Compare(left=left, comparators=others):
+                yield from self._functions_in([left, *others])
+            case ast.FormattedValue(value=value):
+                yield from self._functions_in([value])
+
+    def _functions_in(self, values: Sequence[ast.AST]) -> Iterator[str]:
+        """Yield functions of this file of which code asks whether something else is in their place."""
+        names = {getattr(one, "id", "") for one in values} & self._defs
+        yield from (f"whether `{name}` is another" for name in sorted(names))
 
     def _import(self, module: str, name: str) -> Iterator[str]:
         first = module.split(".")[0]
@@ -275,7 +292,7 @@ class _Look:
         full = full_name(node, self._bound)
         first = full.split(".")[0]
         if first in sys.stdlib_module_names:
-            yield from _asked(full)
+            yield from self._of_python(full)
             yield from self._handed_on(node, full)
         elif isinstance(node, ast.Attribute):
             name = node.attr
@@ -289,6 +306,13 @@ class _Look:
             if name in _OF_LOGS and node not in self._plain_here:
                 yield f"`.{name}` of another"
 
+    def _of_python(self, full: str) -> Iterator[str]:
+        """Yield what a name of the standard library asks for; a module that nobody here imports tells who did."""
+        parts = full.split(".")
+        heads = {".".join(parts[:n]) for n in range(2, len(parts) + 1)} & (_PACKAGES | _OF.keys() | _WHOLE)
+        yield from (f"whether `{one}` is loaded" for one in sorted(heads - self._modules - {"os.path"}))
+        yield from _asked(full)
+
     def _handed_on(self, node: ast.AST, name: str) -> Iterator[str]:
         if name in _LOOKS_UP and node not in self._plain_here:
             yield f"`{name}` under another name"
@@ -298,6 +322,12 @@ class _Look:
         name = full.rpartition(".")[2] or getattr(node.func, "attr", "")
         yield from self._by_name(name, node)
         yield from _arguments(name, node.args, {one.arg: one.value for one in node.keywords})
+        if name in _MAKES_CLASSES and not all(
+            _is_written(one) or getattr(one, "id", "") in self._known for one in node.args[1:2]
+        ):
+            yield f"`{name}` of names that are made"
+        if name in ("repr", "str", "format", "hash", "ascii"):
+            yield from self._functions_in(node.args)
         if name in ("property", "cached_property", "partialmethod") and not all(
             isinstance(one, ast.Lambda) or self._is_def(one) for one in node.args
         ):
@@ -309,7 +339,7 @@ class _Look:
             case _, [of, ast.Constant(value=str() as word), *_] if name in _BY_NAME:
                 full = full_name(of, self._bound)
                 python = full.split(".")[0] in sys.stdlib_module_names
-                yield from _asked(f"{full}.{word}") if python else _word(word)
+                yield from self._of_python(f"{full}.{word}") if python else _word(word)
                 if name == "setattr" and word in _SPECIAL:
                     yield f"`{word}` of another"
             case _, [of, made, *_] if name in _BY_NAME:
@@ -373,7 +403,7 @@ def _keeps(node: ast.AST) -> bool:
     """Whether a part of a function changes something else than its own variables."""
     calls = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
     stores = isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store)
-    goes_on = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "next"
+    goes_on = isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in _CHANGES
     return calls or stores or goes_on or isinstance(node, ast.Global | ast.Nonlocal)
 
 
@@ -383,6 +413,8 @@ def _in_text(text: str) -> Iterator[str]:
         yield from _word(found[1]) if found[1] else [f"`{found[2]}`"]
     if _DUNDER.fullmatch(text) and text != "__main__":
         yield from _word(text)
+    if "<locals>" in text:
+        yield "`<locals>`"
 
 
 def _word(name: str) -> Iterator[str]:
@@ -394,24 +426,40 @@ def _asked(full: str) -> Iterator[str]:
     """Yield what of the standard library answers from more than it is given: clocks, paths, the environment."""
     parts = full.split(".")
     known = [n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in _OF.keys() | _WHOLE]
-    end = known[0] if known else 0
-    if not known:
-        if len(parts) > 1 and full not in _PACKAGES:
-            yield f"`{'.'.join(parts[:2])}`"
-        return
-    for n in range(end, len(parts)):
-        name, head = parts[n], ".".join(parts[: n + 1])
-        module = ".".join(parts[:end])
-        listed = n == end and (name in _OF[module] if module in _OF else not name.startswith("_"))
-        if head in _BUT or not (listed or name.isupper() or (n > end and name in _ATTRIBUTES)):
-            yield f"`{head}`"
-            return
+    if known:
+        end, module = known[0], ".".join(parts[: known[0]])
+        asks = [n for n in range(end, len(parts)) if not _is_plain(module, parts[end : n + 1])]
+    else:
+        asks = [1] if len(parts) > 1 and full not in _PACKAGES else []
+    if asks:
+        yield f"`{'.'.join(parts[: asks[0] + 1])}`"
+        yield from [f"`{full}`"] if not _ATTRIBUTES.issuperset(parts[asks[0] + 1 :]) else ()
+
+
+def _is_plain(module: str, names: Sequence[str]) -> bool:
+    """Whether the last of some names, of a module or of what the names before it stand for, is plain."""
+    name = names[-1]
+    if f"{module}.{'.'.join(names)}" in _BUT:
+        return False
+    if len(names) > 1:
+        return name in _ATTRIBUTES or name.isupper()
+    return name.isupper() or (name in _OF[module] if module in _OF else not name.startswith("_"))
 
 
 MODULES = frozenset(name.split(".")[0] for name in (*_OF, *_WHOLE))
 """Modules of which at least some names are plain, or those that hold such modules."""
 _PACKAGES = {".".join(name.split(".")[:n]) for name in (*_OF, *_WHOLE) for n in range(1, name.count(".") + 1)}
 """Packages that hold plain modules."""
+
+
+def _is_written(node: ast.AST) -> bool:
+    """Whether the names of a new class's parts are written down, alone or with their kinds."""
+    if isinstance(node, ast.Tuple | ast.List) and node.elts:
+        pair = isinstance(node, ast.Tuple) and len(node.elts) == 2
+        return all(map(_is_written, node.elts[: 1 if pair else None]))
+    if isinstance(node, ast.Dict):
+        return all(map(_is_written, filter(None, node.keys)))
+    return isinstance(node, ast.Constant)
 
 
 def _local_names(node: ast.AST) -> Iterator[ast.AST]:
@@ -504,16 +552,10 @@ def defined(source: bytes) -> frozenset[str]:
 def _of_library() -> frozenset[str]:
     """Return the names of what tells about a process: of streams, logs, threads, modules, test doubles and the like."""
     folder = Path(sysconfig.get_paths()["stdlib"])
-    kinds = (one for one in _below(object) if one.__module__.partition(".")[0].lstrip("_") in _TELLING)
-    found = {name for kind in (*vars(builtins).values(), *kinds) for name in dir(kind)}
+    kinds = (kind for module in (builtins, io, types) for kind in vars(module).values() if isinstance(kind, type))
+    found = {name for kind in kinds for name in dir(kind)}
     for module in _TELLING:
         for path in (folder / f"{module}.py", *(folder / module).glob("*.py")):
             if path.exists():
                 found.update(_DEFINES.findall(path.read_text(encoding="utf-8", errors="replace")))
     return frozenset(found)
-
-
-def _below(kind: type) -> Iterator[type]:
-    one: type
-    for one in type.__subclasses__(kind):
-        yield from (one, *_below(one))
