@@ -370,6 +370,44 @@ def kind(name: str) -> str:
     return "main" if name == "__main__" else "inside" if "." in name else "plain"
 
 
+DEEP = """\
+import threading
+
+
+def room(calls=0):
+    try:
+        return room(calls + 1)
+    except RecursionError:
+        return calls
+
+
+def twice(x):
+    beside = []
+    one = threading.Thread(target=lambda: beside.append(room()))
+    one.start()
+    one.join()
+    with open(SEEN, "a") as file:
+        file.write(f"{room()} {beside[0]}\\n")
+    return x * 2
+"""
+
+
+def test_as_many_calls_are_left_as_in_a_script_or_somewhat_fewer(tmp_path: Path) -> None:
+    lib = DEEP.replace("SEEN", repr(str(tmp_path / "seen")))
+    test = "from lib import twice\n\n\ndef right(x):\n    return twice(x) == 2 * x\n\n\n"
+    test += "def test_one():\n    assert twice(2) == 4\n\n\ndef test_two():\n    assert right(2) and twice(3) == 6\n"
+    root = put(tmp_path / "tree", {"lib.py": lib, "test_x.py": test, "script.py": "import lib\nlib.twice(2)\n"})
+    subprocess.run([sys.executable, "script.py"], cwd=root, check=True)
+    script, thread = (tmp_path / "seen").read_text().split()
+    assert run(root, "test_x.py", {"test_one", "test_two"}).tests
+    seen = [line.split() for line in (tmp_path / "seen").read_text().splitlines()[1:]]
+    # Python counts fewer calls of C once code has run.
+    assert int(script) <= max(int(left) for left, _ in seen) <= int(script) + 1
+    assert len({left for left, _ in seen}) > 5
+    assert all(int(left) > int(script) - 60 for left, _ in seen)
+    assert {abs(int(left) - int(thread)) for _, left in seen} <= {0, 1}
+
+
 def test_nothing_of_the_callers_stays_the_same(tmp_path: Path) -> None:
     always, nearest = [], set[tuple[str, ...]]()
     for nth in range(4):

@@ -21,7 +21,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from valve_plugin.tasks.grading import signed
+    from valve_plugin.tasks.grading import signed, words
 
 VARIANTS = 24
 """How often a test runs with other inputs; run 0 has its own."""
@@ -89,7 +89,11 @@ _CALLED: tuple[Any, ...] = (
 )
 _STARTS = ("_start_joinable_thread", "_start_new_thread")
 """What starts a thread, by Python's version."""
-_clock, _wall = time.process_time, time.monotonic
+_OWN_CALLS = 1
+"""What `deep` adds to the calls in a thread."""
+_DEEPER = 40
+"""Calls by which others may call from deeper than a script."""
+_clock, _wall, _limit = time.process_time, time.monotonic, sys.getrecursionlimit
 _abspath, _fsdecode = os.path.abspath, os.fsdecode
 
 
@@ -110,7 +114,8 @@ def uncounted() -> Iterator[None]:
     start = getattr(threading, name)
 
     def start_deep(run: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        return start(functools.partial(deep, above, run), *given, **named)  # the limit is that of all threads
+        more = max(0, _limit() - limit - _OWN_CALLS)  # the limit is that of all threads
+        return start(functools.partial(deep, more, run), *given, **named)
 
     setattr(threading, name, start_deep)
     try:
@@ -138,13 +143,14 @@ def called(lines: Any, names: dict[str, Any], gets: str, calls: str) -> Any:
 class Answers:
     """Runs a test several times; rewritten tests call its `vary`, `call`, `seen`, `side`, `holds` and `checks`."""
 
-    def __init__(self, report: signed.Report, variants: int, turn: Callable[[int], Any] | None = None) -> None:
+    def __init__(self, report: signed.Report, variants: int, caller: words.Caller | None = None) -> None:
         """Begin.
 
         Args:
-            turn: lets tested code be called from a module of a kind; see `words.Caller`.
+            caller: where tested code is called from.
         """
-        self._turn, self._script = turn, ()
+        self._caller: Any = caller
+        self._script, self._above, self._less = (), None, 0
         self._report, self._variants, self._variant, self._noted = report, variants, 0, list[str]()
         self._spent, self._left, self._places, self._given = 0.0, _MOST[1], dict[str, int](), set[str]()
 
@@ -183,13 +189,13 @@ class Answers:
             if sum(one.endswith(_LATE_END) for one in ends) >= _TOO_OFTEN:
                 break
         self._variant, self._spent = 0, self._spent + max(_clock() - begin, (_wall() - started) / 5)
-        if self._turn:
-            self._script = self._turn(1)
+        if self._caller:
+            self._script = self._caller.turn(1)
         return ends
 
     def _end_of(self, test: str, run: Callable[[int], str], variant: int) -> str:
         """Return how a run ends, called from a module of each kind in turn; with its own inputs, from all of them."""
-        if not self._turn:
+        if not self._caller:
             return self._in_time(run, variant)
         begin, found = _clock(), set[str]()
         # What a test of a repair sees may depend on the first one, so that is the same each time.
@@ -198,7 +204,8 @@ class Answers:
             if nth and (_clock() - begin > _LONGEST[0] / 4 or self._spent > _LONGEST[1]):
                 break
             noted = list(self._noted)
-            self._script = self._turn(kind)
+            self._script, self._above = self._caller.turn(kind), None
+            self._less = number(test, variant) % _DEEPER if nth or variant % _KINDS else 0
             found.add(self._in_time(run, variant))
             self._noted = noted if nth else self._noted  # the others see the same, or end otherwise
         return ",".join(sorted(found))
@@ -242,11 +249,29 @@ class Answers:
         self._note(CALLED, "")
         try:
             vars(_waits)["call"] = functools.partial(function, *given, **named)
-            answer = called(*self._script) if self._script else vars(_waits).pop("call")()
+            answer = self._called()
         except Exception as e:
             self.seen(f"{place}{inputs}", e)
             raise
         return self.seen(f"{place}{inputs}", answer)
+
+    def _called(self) -> Any:
+        """Call what waits, with as many calls left as a script has, or fewer, as from deeper in a program."""
+        if not self._script:
+            return vars(_waits).pop("call")()
+        limit, depth = _limit(), 0
+        frame = sys._getframe()
+        while frame.f_back:
+            frame, depth = frame.f_back, depth + 1
+        if self._above is None:  # calls of C count, too, and Python counts fewer of them once code has run
+            call, vars(_waits)["call"] = vars(_waits)["call"], self._caller.room
+            self._above = limit - deep(0, called, *self._script) - depth
+            vars(_waits)["call"] = call
+        sys.setrecursionlimit(self._caller.left + self._above + depth)
+        try:
+            return deep(self._less, called, *self._script)
+        finally:
+            sys.setrecursionlimit(limit)
 
     def seen(self, place: str, value: Any) -> Any:
         """Note a value, and return it; an iterator as another one that gives the same."""

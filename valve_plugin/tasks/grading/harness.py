@@ -51,6 +51,9 @@ def below(kind: Any) -> Iterator[Any]:
         yield from (one, *below(one))
 
 
+LEFT = words.room()
+"""How many calls a script has left."""
+
 # Bound now, because tests may replace them in their modules.
 write, modules = os.write, sys.modules
 _HOOKS = sys.unraisablehook, threading.excepthook
@@ -161,10 +164,10 @@ class Asker(Reporter):
 
     def __init__(self, plan: dict[str, Any], report: signed.Report) -> None:
         super().__init__(plan, report)
-        self._caller = words.Caller({*re.findall(r"\w+", " ".join([*plan["hidden"], *plan["packages"]]))})
+        self._caller = words.Caller({*re.findall(r"\w+", " ".join([*plan["hidden"], *plan["packages"]]))}, LEFT)
         self._answers = words.script(answers.__file__, self._caller.path)
         self._caller.modules.append((self._answers, ()))
-        self._ask, self._end = self._answers.Answers(report, plan["variants"], self._caller.turn), ""
+        self._ask, self._end = self._answers.Answers(report, plan["variants"], self._caller), ""
         SourceLoader.hidden, SourceLoader.asked, SourceLoader.caller = self._hidden, self._ask.names(), self._caller
 
     @pytest.hookimpl(trylast=True)

@@ -303,13 +303,14 @@ def end_of(ask: answers.Answers, call: Any, _: int) -> str:
     return ""
 
 
-def main(plan: dict[str, Any], made: Any) -> None:
+def main(plan: dict[str, Any], made: Any, left: int) -> None:
     """Run the tests, and exit without running any more tested code.
 
     Args:
         made: the module `words`.
+        left: how many calls a script has left.
     """
-    caller = made.Caller({*re.findall(r"\w+", " ".join([*plan["hidden"], *plan["packages"]]))})
+    caller = made.Caller({*re.findall(r"\w+", " ".join([*plan["hidden"], *plan["packages"]]))}, left)
     asker, writer = (made.script(path, caller.path) for path in plan["beside"][:2])
     caller.modules.append((asker, ()))
     report = writer.Report(bytes.fromhex(plan.pop("key")))
@@ -329,7 +330,7 @@ def main(plan: dict[str, Any], made: Any) -> None:
     report.record(event="start", reruns=False, shadows=[])
     finder, finders = importlib.machinery.PathFinder, list(sys.meta_path)
     find = finder.find_spec
-    ask = asker.Answers(report, plan["variants"], caller.turn)
+    ask = asker.Answers(report, plan["variants"], caller)
     for path, source in plan["files"].items():
         sys.meta_path[:], finder.find_spec = finders, find  # type: ignore[method-assign]
         for test, outcome in outcomes(plan, path, source, ask, (made, caller)):
@@ -343,4 +344,4 @@ def main(plan: dict[str, Any], made: Any) -> None:
 if __name__ == "__main__":  # it starts again, without names of its own
     _plan, _made = json.loads(sys.stdin.buffer.read()), types.ModuleType("words")
     exec(compile(text_of(_plan["beside"][2]), "words.py", "exec"), vars(_made))  # noqa: S102
-    _made.script(__file__, __file__).main(_plan, _made)
+    _made.script(__file__, __file__).main(_plan, _made, _made.room())

@@ -50,6 +50,14 @@ def chance(below: int) -> int:
     return int.from_bytes(os.urandom(4), "big") % below
 
 
+def room(calls: int = 0) -> int:
+    """Return how many calls are left below the limit of recursion."""
+    try:
+        return room(calls + 1)
+    except RecursionError:
+        return calls
+
+
 class Names(dict[str, str]):
     """Other names: for each one that is asked for, a word that nothing else is called."""
 
@@ -203,12 +211,14 @@ def kind_of(source: str) -> int:
 class Caller:
     """The module from which code is called: of each kind in turn."""
 
-    def __init__(self, taken: Collection[str]) -> None:
+    def __init__(self, taken: Collection[str], left: int) -> None:
         """Choose names that no module has, as code may import one.
 
         Args:
             taken: names of modules that cannot be found yet.
+            left: how many calls a script has left.
         """
+        self.left, self.room = left, room
         free = (one for one in shuffled(WORDS) if one not in taken and not importlib.util.find_spec(one))
         folder, self._package, self._name = (next(free) for _ in range(3))
         self.path = os.path.join(os.path.expanduser("~"), folder, self._package, f"{self._name}.py")
