@@ -392,6 +392,15 @@ def twice(x):
 """
 
 
+def test_what_tests_hand_on_is_named_as_if_it_stood_outside_of_them(tmp_path: Path) -> None:
+    lib = "def name(x):\n    return f'{x.__qualname__} {x!r}'\n"
+    test = "from lib import name\n\n\ndef test_one():\n    class One:\n        pass\n\n    def two(): pass\n"
+    test += "    assert not [one for one in (One, two, lambda: 1, One()) if '<locals>' in repr(one)]\n"
+    test += "    assert '<locals>' not in name(One) + name(two)\n"
+    root = put(tmp_path / "tree", {"lib.py": lib, "test_x.py": test})
+    assert run(root, "test_x.py", {"test_one"}).tests == {"test_x.py::test_one": "passed"}
+
+
 def test_as_many_calls_are_left_as_in_a_script_or_somewhat_fewer(tmp_path: Path) -> None:
     lib = DEEP.replace("SEEN", repr(str(tmp_path / "seen")))
     test = "from lib import twice\n\n\ndef right(x):\n    return twice(x) == 2 * x\n\n\n"

@@ -142,6 +142,11 @@ def compiled(source: str, path: str, asked: Collection[str], *, pytest: bool) ->
     return nameless(code, names, words, free), names
 
 
+def outside(name: Any) -> Any:
+    """Return the name that something would have outside of functions, as most have; anything else as it is."""
+    return name.rpartition("<locals>.")[2] if isinstance(name, str) and ".<locals>." in name else name
+
+
 def nameless(code: Any, names: Names, keeps: Collection[str], free: Collection[str] | None = None) -> Any:
     """Return code in which what functions hold has other names.
 
@@ -153,9 +158,11 @@ def nameless(code: Any, names: Names, keeps: Collection[str], free: Collection[s
     inside = tuple(
         nameless(one, names, keeps, () if function and free is not None else free)
         if isinstance(one, types.CodeType)
-        else one
+        else outside(one)
         for one in code.co_consts
     )
+    if hasattr(code, "co_qualname"):  # before, it is among the constants of the code around it
+        code = code.replace(co_qualname=outside(code.co_qualname))
     if not function or (free is not None and not _LOOKS.isdisjoint(code.co_names)):
         return code.replace(co_consts=inside)
     more_named = bool(code.co_flags & inspect.CO_VARKEYWORDS)  # which may have any names
