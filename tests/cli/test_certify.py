@@ -51,7 +51,7 @@ def test_a_certificate_from_numbers_comes_with_what_it_rests_on(valve: Run, numb
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ("certify --gain 0.1", "--n and --variance missing"),
+        ("certify --gain 0.1", "also needs --n and --variance"),
         ("certify --move 0.1 --gain 0.1 --n 9 --variance 0.1", "one by one"),
         ("certify --gain 5 --n 9 --variance 0.1", "'--gain': 5 is not in [-1, 1]; it is a difference of rates"),
         ("certify --move 0.1 --n 9 --variance 0.1 --accept 4 --horizon 3", "accept is 4, expected"),

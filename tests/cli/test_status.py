@@ -36,6 +36,12 @@ def test_without_a_bank_the_next_command_makes_one(project: Path, valve: Run) ->
     assert valve("--json")["repo"] == standing["repo"] == "shop"
 
 
+def test_a_repository_in_the_place_of_its_bank_is_noticed(project: Path, valve: Run) -> None:
+    bank = valve("init", "--json")["bank"]
+    valve("bank", "list", "--bank", str(Path(bank).parent), code=2)
+    assert f"there is no bank here; did you mean {bank}?" in valve.err
+
+
 def test_the_commands_agree_where_a_bank_is_made(project: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSWEA_MODEL_NAME", "openai/any")
     place = valve("--json")["bank"]["dir"]

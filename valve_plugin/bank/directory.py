@@ -134,6 +134,8 @@ class Directory:
                 ) from e
             if self.ledger.exists():
                 return files.read_limited(self.ledger, ledger.MAX_BYTES, "ledger")
+            if (inside := self.path / BANK_NAME / ledger.FILE_NAME).is_file():
+                raise BankNotFoundError(f"{self.path}: there is no bank here; did you mean {inside.parent}?") from e
             option = "" if self.path.name == BANK_NAME else f" --bank {quote(str(self.path))}"
             raise BankNotFoundError(f"{self.path}: there is no bank here; make one with `valve init{option}`") from e
         except BankCorruptError as e:

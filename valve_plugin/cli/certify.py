@@ -100,7 +100,7 @@ def _from_numbers(
     wanted = ["--n", "--variance"] + ["--banks"] * (drawdown is not None)
     wanted += ["--accept", "--horizon"] * (move is not None)
     if missing := [name for name in wanted if given[name] is None]:
-        raise ConfigError(f"{' and '.join(missing)} missing; a certificate from numbers takes {', '.join(wanted)}")
+        raise ConfigError(f"a certificate from numbers also needs {' and '.join(missing)}")
     n, variance, banks, accept, horizon = given.values()
     if move is not None:
         more = {

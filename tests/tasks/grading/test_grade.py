@@ -107,6 +107,11 @@ def test_a_wrong_fix_names_a_failing_test_and_stops_after_the_first_run_of_many(
     assert ("tests/test_other.py::test_middle" in result.tests) is (few == 10)
 
 
+def test_a_file_that_is_no_python_is_no_forgery(calc_task: Calc, unsafe: Settings) -> None:
+    result = grade(*calc_task, patched(calc_task, {"calc/ops.py": "def (:\n"}), unsafe)
+    assert (result.outcome, result.reason) == ("unresolved", "calc/ops.py cannot be read as Python")
+
+
 def test_a_fix_that_breaks_something_else_does_not_resolve(calc_task: Calc, unsafe: Settings) -> None:
     breaks = calc.OPS.replace("    return x", "    return x + (x == 5)")
     result = grade(*calc_task, patched(calc_task, {"calc/ops.py": breaks}), unsafe)

@@ -18,7 +18,14 @@ from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import MAX_PATCH_BYTES, apply_patch, read_blobs, read_tree, write_tree
 from valve_plugin.sandbox.scratch import scratch_folder
 from valve_plugin.tasks.grading.compare import compared
-from valve_plugin.tasks.grading.inspect_patch import Reader, Suspicion, Tree, inspect_patch, stray_scripts
+from valve_plugin.tasks.grading.inspect_patch import (
+    UNREADABLE,
+    Reader,
+    Suspicion,
+    Tree,
+    inspect_patch,
+    stray_scripts,
+)
 from valve_plugin.tasks.grading.kept import KilledError, run_once, survives, tree_id
 from valve_plugin.tasks.grading.testrun import TestRun
 from valve_plugin.tasks.repository import PreparedRepository
@@ -84,6 +91,8 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
             why = f"{SUSPICIOUS} its code cannot be inspected ({type(e).__name__}): nested too deeply, or too long"
             return Grade(outcome="unresolved", reason=why, dropped_paths=dropped)
         if refused := [one for one in suspicions if one.refuses]:
+            if all(one.what == UNREADABLE for one in refused):  # an honest mistake, as a rule
+                return Grade(outcome="unresolved", reason=_valid("; ".join(map(str, refused))), dropped_paths=dropped)
             return Grade(outcome="unresolved", reason=suspicious(refused), dropped_paths=dropped)
         run, bad = _run(prepared, task, tree, sandbox)
         bad, look = (bad, "") if bad else compared(prepared, task, states.bug_tree, tree, sandbox)

@@ -70,6 +70,7 @@ _IN_TEXT = re.compile(
 _TESTING = re.compile(rb"^[ \t]*(?:from|import)[ \t]+(?:pytest|unittest)\b", re.MULTILINE)
 _OF_TESTS = f"{ASKS}what tests use"
 """What a file says that imports their framework: a project's helpers and plugins for tests change what these see."""
+UNREADABLE = "cannot be read as Python"
 _LONGEST_WORDS = 200
 """In longer texts, which are prose, single words count for nothing."""
 _MOST_MEANINGS = 5
@@ -139,7 +140,7 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
         found += _file_kinds(path, after[path][0], new, states)
         now, *old = [uses(one, own) if path.endswith(_SOURCE) else () for one in (new, *states)]
         if now is None:
-            found += [Suspicion(path, 0, "cannot be read as Python")] if None not in old else []
+            found += [Suspicion(path, 0, UNREADABLE)] if None not in old else []
         else:
             usual = {what for one in old if one for _, what in one}
             added = [key for key in _lines(new, own).items() if key[0] not in moved] if now else []
