@@ -69,7 +69,7 @@ _IN_TEXT = re.compile(
 """Text that names tests, their framework or the process's own files."""
 _TESTING = re.compile(rb"^[ \t]*(?:from|import)[ \t]+(?:pytest|unittest)\b", re.MULTILINE)
 _OF_TESTS = f"{ASKS}what tests use"
-"""What a file says that imports their framework: a project's helpers and plugins for tests change what these see."""
+"""A project's helpers and plugins for tests change what these see."""
 UNREADABLE = "cannot be read as Python"
 _LONGEST_WORDS = 200
 """In longer texts, which are prose, single words count for nothing."""
@@ -133,10 +133,6 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
     contents = iter(read([one for ids in files.values() for one in ids]))  # at once: each call is a process
     for path, ids in files.items():
         new, *states = islice(contents, len(ids))
-        if path in before and before[path] == ordinary.get(path):  # the fix leaves it
-            found += [
-                Suspicion(path, new[: one.start()].count(b"\n") + 1, _OF_TESTS) for one in [_TESTING.search(new)] if one
-            ]
         found += _file_kinds(path, after[path][0], new, states)
         now, *old = [uses(one, own) if path.endswith(_SOURCE) else () for one in (new, *states)]
         if now is None:
@@ -145,7 +141,25 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
             usual = {what for one in old if one for _, what in one}
             added = [key for key in _lines(new, own).items() if key[0] not in moved] if now else []
             found += [Suspicion(path, line, what) for (_, what), line in added if what not in usual]
+    found += _for_tests(files, before, ordinary, read)
     return _without_own(found, {**before, **ordinary}, after, read) if found else found
+
+
+def _for_tests(changed: Iterable[str], before: Tree, ordinary: Tree, read: Reader) -> Iterator[Suspicion]:
+    """Yield changed modules that are there for tests: they import a test framework, or no other file imports them.
+
+    What the known fix changes is none of these.
+    """
+    left = [path for path in changed if path.endswith(_SOURCE) and path in before]
+    left = [path for path in left if before[path] == ordinary.get(path) and PurePosixPath(path).stem != "__main__"]
+    paths = [path for path in before if path.endswith(_SOURCE)] if left else []
+    sources = dict(zip(paths, read([before[path][1] for path in paths]) if paths else (), strict=True))
+    names = {path: _names(source) for path, source in sources.items()}
+    for path in left:
+        module = PurePosixPath(path).parent.name if path.endswith("__init__.py") else PurePosixPath(path).stem
+        used = any(module.encode() in names[other] for other in paths if other != path)
+        if not used or _TESTING.search(sources[path]):
+            yield Suspicion(path, 1, _OF_TESTS)
 
 
 def _without_own(found: Sequence[Suspicion], others: Tree, after: Tree, read: Reader) -> list[Suspicion]:
