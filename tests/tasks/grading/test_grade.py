@@ -196,7 +196,8 @@ def test_what_does_not_apply_is_the_agents_doing(calc_task: Calc, unsafe: Settin
 def test_code_that_cannot_be_inspected_is_the_agents_doing(calc_task: Calc, unsafe: Settings, added: str) -> None:
     result = grade(*calc_task, patched(calc_task, {"calc/ops.py": f"{calc.OPS}\n\n{added}\n"}), unsafe)
     assert result.outcome == "unresolved"
-    assert result.reason.startswith("suspicious patch")
+    # Which of the two it is depends on how deep the Python that runs this can go.
+    assert result.reason.startswith(("suspicious patch", "calc/ops.py cannot be read as Python"))
     assert result.reason.encode()
 
 

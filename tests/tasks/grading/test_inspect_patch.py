@@ -208,6 +208,25 @@ def p(x):
         ("def f(): pass\nreal = f\nx = g == real", "3 asks for whether `real` is another"),
         ("def f(): pass\nx = repr(f)", "2 asks for whether `f` is another"),
         ("x = '<locals>' in name", "1 asks for `<locals>`"),
+        ('class A:\n    """A(x=kit.y)\n--\n\n"""', "2 asks for a text that is run"),
+        ("class A:\n    __module__ = 'kit'", "2 asks for `__module__` of another"),
+        ("x = (getattr,)[0](f, name)", "1 asks for `getattr` under another name"),
+        ("x = getattr.__call__(f, 'name')", "1 asks for `getattr` under another name"),
+        ("def f(look: getattr): pass", "1 asks for `getattr` under another name"),
+        ("class A(B, look=getattr): pass", "1 asks for `getattr` under another name"),
+        ("x = keep == getattr", "1 asks for `getattr` under another name"),
+        (
+            "N = ['name']\nN[:] = [made]\nfor one in N: getattr(f, one)",
+            "3 asks for `getattr` of a name that is made",
+        ),
+        ("name = 'strip'\nkit.name = made\nx = getattr(f, name)", "3 asks for `getattr` of a name that is made"),
+        ("match x:\n    case Part(found): pass", "2 asks for parts by their places"),
+        ("import warnings\nwarnings.warn(*[text, kind, 12])", "2 asks for more arguments of `warn`"),
+        ("def f():\n    try: yield\n    finally: left.append(1)", "1 asks for when a generator is dropped"),
+        (
+            "def say(one): return said.append(1)\nclass A:\n    def __str__(self): return say(self)",
+            "3 asks for when `__str__` is called",
+        ),
     ],
 )
 def test_what_reaches_more_than_it_names_is_marked(code: str, what: str) -> None:

@@ -15,6 +15,7 @@ import datetime
 import decimal
 import fractions
 import io
+import os
 import re
 import sys
 import sysconfig
@@ -135,6 +136,7 @@ _LOOKS_UP = _words("""
     typing.TypeVarTuple dataclasses.make_dataclass warnings.warn functools.update_wrapper functools.wraps
     inspect.signature enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum type""")
 """What looks up a name that it is given, or in whatever calls it: plain where it is called by its own name only."""
+_ARE_KINDS = _words("type enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum")
 _SHADOWED = _LOOKS_UP | _NOT_BUILTINS
 _MAKES_CLASSES = _words("namedtuple NamedTuple TypedDict make_dataclass Enum IntEnum Flag IntFlag StrEnum")
 _OWN = _words("self cls")
@@ -166,6 +168,9 @@ def unusual(tree: ast.Module, bound: Mapping[str, str], own: Set[str]) -> Iterat
     """
     look = _Look(tree, bound, own)
     for node in ast.walk(tree):
+        # `inspect.signature` runs what stands before two dashes.
+        if node in look.texts and "\n--\n" in str(getattr(node, "value", "")):
+            yield getattr(node, "lineno", 0), f"{ASKS}a text that is run"
         if node not in look.texts:
             for what in look.at(node):
                 yield getattr(node, "lineno", 0), ASKS + what
@@ -180,6 +185,10 @@ class _Look:
         self._defs = {one.name for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
         named = [one for one in nodes if isinstance(one, ast.Assign) and getattr(one.value, "id", "") in self._defs]
         self._defs |= {getattr(to, "id", "") for one in named for to in one.targets} - {""}
+        self._by = dict[str, list[ast.AST]]()
+        for one in nodes:
+            if isinstance(one, ast.FunctionDef):
+                self._by.setdefault(one.name, []).append(one)
         self._functions = {one.name for one in nodes if isinstance(one, ast.FunctionDef | ast.ClassDef)}
         self.texts = {one.value for one in nodes if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)}
         modules = [name.name for one in nodes if isinstance(one, ast.Import) for name in one.names]
@@ -188,7 +197,8 @@ class _Look:
                 modules += [one.module or "", *(f"{one.module}.{name.name}" for name in one.names)]
         self._modules = {".".join(one.split(".")[:n]) for one in modules for n in range(1, one.count(".") + 2)}
         self._names = {one.id for one in nodes if isinstance(one, ast.Name)}
-        self._plain_here = set[ast.AST]()  # by its own name: called, a base, a decorator, what a value is compared with
+        self._plain_here = set[ast.AST]()  # by its own name: called, a base, a decorator
+        self._compared = set[ast.AST]()  # as a kind, or to take a part of it
         self._targets = {to for one in nodes if isinstance(one, ast.Assign) for to in one.targets}
         self._said = set[ast.AST]()  # in a text for people, or copied to a wrapper
         self._local = {name for one in nodes for name in _local_names(one)}
@@ -196,30 +206,32 @@ class _Look:
             self._place(node)
 
     def _place(self, node: ast.AST) -> None:
-        here = list[ast.AST | None]()
+        here: list[ast.AST | None] = []
+        kinds: list[ast.AST | None] = []
         match node:
             case ast.Call(func=func, args=given):
-                here = [func, *(given[1:] if getattr(func, "id", "") in ("isinstance", "issubclass") else ())]
+                here = [func]
+                kinds += given[1:] if getattr(func, "id", "") in ("isinstance", "issubclass") else []
             case ast.ClassDef(bases=bases, keywords=words, decorator_list=above):
-                here = [*bases, *(one.value for one in words), *above]
+                here, kinds = [*bases, *above], [one.value for one in words if one.arg == "metaclass"]
             case (
                 ast.FunctionDef(decorator_list=above, returns=returns)
                 | ast.AsyncFunctionDef(decorator_list=above, returns=returns)
             ):
-                here = [*above, returns]
+                here, kinds = [*above], [returns]
             case ast.arg(annotation=kind) | ast.AnnAssign(annotation=kind):
-                here = [kind]
+                kinds = [kind]
             case ast.Compare(left=left, comparators=others):
-                here = [left, *others]
+                kinds = [left, *others]
             case ast.Attribute(value=of):
-                here = [of]
+                kinds = [of]
             case ast.JoinedStr() | ast.Raise():
                 self._said.update(ast.walk(node))
             case ast.Assign(targets=[ast.Attribute(attr="__name__" | "__doc__" | "__qualname__" | "__module__" as to)]):
                 self._said.update([node.value] if getattr(node.value, "attr", "") == to else ())
-        for one in here:
-            self._plain_here.update(ast.walk(one) if isinstance(one, ast.Tuple | ast.BinOp | ast.Subscript) else ())
-            self._plain_here.update([one] if one else ())
+        self._plain_here.update(filter(None, here))
+        for one in filter(None, kinds):
+            self._compared.update(ast.walk(one) if isinstance(one, ast.Tuple | ast.BinOp | ast.Subscript) else [one])
 
     def at(self, node: ast.AST) -> Iterator[str]:
         """Yield what one node asks for."""
@@ -243,8 +255,6 @@ class _Look:
                 yield from self._call(node)
             case ast.Assign(targets=targets, value=value):
                 yield from (what for one in targets for what in self._made(one, value))
-            case ast.MatchClass(kwd_attrs=names):
-                yield from (what for name in names for what in _word(name))
             case ast.Constant(value=str() as text):
                 yield from _in_text(text)
             case _:
@@ -252,8 +262,20 @@ class _Look:
 
     def _asserts(self, node: ast.AST) -> Iterator[str]:
         match node:
+            case ast.MatchClass(cls=kind, patterns=placed, kwd_attrs=names):
+                yield from (what for name in names for what in _word(name))
+                if placed and not hasattr(builtins, getattr(kind, "id", "")):
+                    yield "parts by their places"
             case ast.FunctionDef(name="__str__" | "__repr__" | "__format__" as name):
-                yield from [f"when `{name}` is called"] if any(map(_keeps, ast.walk(node))) else ()
+                called = {getattr(one.func, "id", "") for one in ast.walk(node) if isinstance(one, ast.Call)}
+                parts = [one for name in called for function in self._by.get(name, ()) for one in ast.walk(function)]
+                yield from [f"when `{name}` is called"] if any(map(_keeps, [*ast.walk(node), *parts])) else ()
+            case ast.FunctionDef(decorator_list=[]) if any(isinstance(one, ast.Yield) for one in ast.walk(node)):
+                ends = [part for one in ast.walk(node) if isinstance(one, ast.Try) for part in one.finalbody]
+                if any(_keeps(part) for end in ends for part in ast.walk(end)):
+                    yield "when a generator is dropped"
+            case ast.Name(id="GeneratorExit"):
+                yield "when a generator is dropped"
             case ast.FunctionDef(name="__del__"):
                 yield "when `__del__` is called"
             case ast.arg(annotation=kind) | ast.AnnAssign(annotation=kind) | ast.FunctionDef(returns=kind) if kind:
@@ -303,7 +325,7 @@ class _Look:
                 yield "`__dict__` of another"
             if name in ("format_map", "vformat") and node not in self._plain_here:
                 yield f"`{name}` under another name"
-            if name in _OF_LOGS and node not in self._plain_here:
+            if name in _OF_LOGS and node not in self._plain_here | self._compared:
                 yield f"`.{name}` of another"
 
     def _of_python(self, full: str) -> Iterator[str]:
@@ -314,12 +336,16 @@ class _Look:
         yield from _asked(full)
 
     def _handed_on(self, node: ast.AST, name: str) -> Iterator[str]:
-        if name in _LOOKS_UP and node not in self._plain_here:
+        kind = name in _ARE_KINDS and node in self._compared
+        if name in _LOOKS_UP and node not in self._plain_here and not kind:
             yield f"`{name}` under another name"
 
     def _call(self, node: ast.Call) -> Iterator[str]:
-        full = full_name(node.func, self._bound) or getattr(node.func, "id", "")
-        name = full.rpartition(".")[2] or getattr(node.func, "attr", "")
+        func = node.func
+        while isinstance(func, ast.Attribute) and func.attr == "__call__":
+            func = func.value
+        full = full_name(func, self._bound) or getattr(func, "id", "")
+        name = full.rpartition(".")[2] or getattr(func, "attr", "")
         yield from self._by_name(name, node)
         yield from _arguments(name, node.args, {one.arg: one.value for one in node.keywords})
         if name in _MAKES_CLASSES and not all(
@@ -367,6 +393,9 @@ class _Look:
     def _made(self, target: ast.AST, value: ast.AST) -> Iterator[str]:
         """Yield a special name that something else than constants, or a function of this file, is given to."""
         name = getattr(target, "attr", getattr(target, "id", ""))
+        if name == "__module__" and getattr(value, "attr", getattr(value, "id", "")) not in ("__module__", "__name__"):
+            yield "`__module__` of another"
+            return
         names = name == "__all__" and not isinstance(value, ast.Call | ast.Name)
         if name == "__match_args__" or (name == "__class__" and isinstance(target, ast.Attribute)):
             yield f"`{name}` of another"
@@ -383,7 +412,8 @@ def _arguments(name: str, given: Sequence[ast.expr], words: Mapping[str | None, 
     """Yield the arguments by which a call asks for its callers, or for more than its name says."""
     plain = {"filterwarnings": 3, "simplefilter": 2, "wraps": 1, "update_wrapper": 2, "catch_warnings": 0}
     named = _words("category message action append wrapped")
-    if name in plain and (given[plain[name] :] or words.keys() - named):
+    starred = name in (*plain, "warn", "type") and (None in words or any(isinstance(o, ast.Starred) for o in given))
+    if starred or (name in plain and (given[plain[name] :] or words.keys() - named)):
         yield f"more arguments of `{name}`"
     elif name == "dir":
         yield "`dir`"
@@ -467,30 +497,43 @@ def _local_names(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
         given = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
         body = node.body if isinstance(node.body, list) else [node.body]
-        inside = (one for part in body for one in ast.walk(part)) if given & _SHADOWED else ()
+        inside = [one for part in body for one in ast.walk(part)] if given & _SHADOWED else []
+        given -= {name for one in inside if isinstance(one, ast.Global) for name in one.names}
         yield from (one for one in inside if isinstance(one, ast.Name) and one.id in given)
+
+
+def _bound_name(node: ast.AST) -> str:
+    """Return the name that a node gives to something; that of an attribute, too, as another module may give it."""
+    match node:
+        case ast.arg(arg=name) | ast.MatchAs(name=str() as name) | ast.MatchStar(name=str() as name):
+            return name
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.Attribute(attr=name, ctx=ast.Store() | ast.Del()):
+            return name
+        case ast.alias(asname=str() as name) | ast.alias(name=name):
+            return name
+        case ast.ExceptHandler(name=str() as name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return name
+    return ""
 
 
 def _of_constants(nodes: Iterable[ast.AST]) -> dict[str, set[str]]:
     """Return the texts that variables stand for which stand for constants only, as in a loop over written names."""
     given = list[tuple[ast.AST, ast.AST]]()
+    written = set[int]()  # lists that nothing can change, as they have no name
     bound = Counter[str]()
     for node in nodes:
         if isinstance(node, ast.For | ast.comprehension):
             given.append((node.target, node.iter))
+            written.add(id(node.iter))
         elif isinstance(node, ast.Assign):
             given += [(one, node.value) for one in node.targets]
-        elif isinstance(node, ast.arg):
-            bound[node.arg] += 1
-        elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
-            bound[node.name] += 1
-        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            bound[node.id] += 1
+        bound[_bound_name(node)] += 1
     found = dict[str, set[str]]()
     for _ in range(2):  # then those that stand for one of these
         times, texts = Counter[str](), dict[str, set[str]]()
         for target, value in given:
-            parts = value.elts if isinstance(value, ast.Tuple | ast.List | ast.Set) else [value]
+            fixed = ast.Tuple | ast.List | ast.Set if id(value) in written else ast.Tuple
+            parts = value.elts if isinstance(value, fixed) else [value]
             if all(isinstance(one, ast.Constant) or getattr(one, "id", "") in found for one in parts):
                 name = getattr(target, "id", "")
                 times[name] += 1
@@ -553,7 +596,7 @@ def _of_library() -> frozenset[str]:
     """Return the names of what tells about a process: of streams, logs, threads, modules, test doubles and the like."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     kinds = (kind for module in (builtins, io, types) for kind in vars(module).values() if isinstance(kind, type))
-    found = {name for kind in kinds for name in dir(kind)}
+    found = {name for kind in kinds for name in dir(kind)}.union(dir(sys), dir(os), sys.stdlib_module_names)
     for module in _TELLING:
         for path in (folder / f"{module}.py", *(folder / module).glob("*.py")):
             if path.exists():
