@@ -197,6 +197,8 @@ def p(x):
         ("def f(): pass\nx = f is not real", "2 asks for whether `f` is another"),
         ("match x:\n    case object(__module__=name): pass", "2 asks for `.__module__`"),
         ("import time", "1 asks for `time`"),
+        ("x = place.replace('tests')", "1 asks for `replace` of a path"),
+        ("from pathlib import Path\nx = Path(name).group()", "2 asks for `group` of a path"),
         ("import sys\nx = sys.intern(name)", "2 asks for `sys.intern`"),
         (
             "from collections import namedtuple as n\nx = n('K', [name])",

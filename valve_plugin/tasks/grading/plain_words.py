@@ -354,6 +354,11 @@ class _Look:
             yield f"`{name}` of names that are made"
         if name in ("repr", "str", "format", "hash", "ascii"):
             yield from self._functions_in(node.args)
+        paths = {"pathlib", "pathlib.Path"} & {*self._bound.values()}
+        if (name == "replace" and len(node.args) == 1 and not node.keywords) or (
+            name == "group" and not node.args and paths
+        ):
+            yield f"`{name}` of a path"  # of texts and matches they have other arguments, or no path is near
         if name in ("property", "cached_property", "partialmethod") and not all(
             isinstance(one, ast.Lambda) or self._is_def(one) for one in node.args
         ):
