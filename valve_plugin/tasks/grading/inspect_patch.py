@@ -164,7 +164,6 @@ def _for_tests(changed: Iterable[str], before: Tree, ordinary: Tree, read: Reade
 
 def _without_own(found: Sequence[Suspicion], others: Tree, after: Tree, read: Reader) -> list[Suspicion]:
     """Leave out words that are the project's own."""
-
     old = [others[path][1] for path in others if path.endswith(_SOURCE)]
     new = [after[path][1] for path in after if path.endswith(_SOURCE) and after[path] != others.get(path)]
 

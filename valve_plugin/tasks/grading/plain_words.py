@@ -54,7 +54,7 @@ _ATTRIBUTES = {name for kind in _KINDS for name in dir(kind)} - _NOT_OF_KINDS | 
     acquire release locked notify notify_all submit shutdown result set_result set_exception map task_done put get
     get_nowait put_nowait parameters annotation default kind empty return_annotation bind bind_partial arguments
     VAR_KEYWORD VAR_POSITIONAL KEYWORD_ONLY POSITIONAL_ONLY POSITIONAL_OR_KEYWORD debug info warning error exception
-    critical log getLogger register dispatch fields default_factory seek tell read write readline readlines writelines
+    critical log getLogger register dispatch fields seek tell read write readline readlines writelines
     flush close closed truncate getbuffer text tag attrib tail hexdigest digest netloc scheme query fragment hostname
     port username password name value field enter_context push callback pop_all quantize groupby zfill""")
 """Names of what values of Python's own classes, and of its plain modules, have."""
@@ -135,7 +135,7 @@ _LOOKS_UP = _words("""
     collections.namedtuple typing.NamedTuple typing.TypedDict typing.NewType typing.TypeVar typing.ParamSpec
     typing.TypeVarTuple dataclasses.make_dataclass warnings.warn functools.update_wrapper functools.wraps
     inspect.signature enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum type""")
-"""What looks up a name that it is given, or in whatever calls it: plain where it is called by its own name only."""
+"""What looks up names, in what it is given or in its caller: plain only where it is called by its own name."""
 _ARE_KINDS = _words("type enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum")
 _SHADOWED = _LOOKS_UP | _NOT_BUILTINS
 _MAKES_CLASSES = _words("namedtuple NamedTuple TypedDict make_dataclass Enum IntEnum Flag IntFlag StrEnum")
@@ -405,7 +405,7 @@ class _Look:
         if name == "__match_args__" or (name == "__class__" and isinstance(target, ast.Attribute)):
             yield f"`{name}` of another"
             return
-        if names or name in ("__slots__", "__version__") or not (_DUNDER.fullmatch(name) and name in _SPECIAL):
+        if names or name in ("__slots__", "__version__") or name not in _SPECIAL:
             return
         same = getattr(value, "attr", getattr(value, "id", ""))
         parts = value.elts if isinstance(value, ast.Tuple | ast.List) else [value]
