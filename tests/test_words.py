@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from valve_plugin.records import Item
-from valve_plugin.words import hidden_characters, hiding_places, visible
+from valve_plugin.words import hidden_characters, hiding_places, meant, visible
 
 FLAG = "\U0001f3f4\U000e0067\U000e0062\U000e007f"
 
@@ -174,3 +174,16 @@ def test_a_comment_is_named_wherever_a_page_drops_it(before: str, after: str) ->
 def test_a_fence_in_one_field_of_a_note_does_not_make_the_next_one_code() -> None:
     note = Item(kind="skill", name="a", text="x\n```", markdown="<!-- y -->")
     assert note.hidden == ["an HTML comment"]
+
+
+@given(st.lists(st.from_regex(r"[a-z_]{1,12}", fullmatch=True), min_size=1, unique=True), st.data())
+def test_a_name_in_other_capitals_is_the_one_meant(names: list[str], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(names))
+    assert meant(name.upper(), names) == f"did you mean {name!r}?"
+
+
+def test_what_is_meant_is_near() -> None:
+    names = ["rho", "check", "review", "reviews"]
+    assert meant("chek", names) == "did you mean 'check'?"
+    assert meant("Review", names, most=2) == "did you mean 'review' or 'reviews'?"
+    assert meant("workers", names) == meant("x", []) == ""

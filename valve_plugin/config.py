@@ -20,6 +20,7 @@ from valve_plugin.errors import ConfigError, RecordError
 from valve_plugin.files import read_regular
 from valve_plugin.paths import BANK_NAME, data_dir
 from valve_plugin.records import Count, Pairing, Panel, Positive
+from valve_plugin.words import meant
 
 FILE_NAME = "valve.toml"
 MINI = "mini"
@@ -415,10 +416,7 @@ def _check_name(name: str, where: str) -> str:
             f"{where}: run_ahead is now speculate, the rollouts that may be wasted per useful one: write "
             "speculate = 0.1, or 0 for none"
         )
-    import difflib
-
-    near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.65)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NAMES)}"
+    hint = meant(name, NAMES, near=0.65) or f"there are {', '.join(NAMES)}"
     raise ConfigError(f"{where}: unknown setting {name!r}; {hint}")
 
 

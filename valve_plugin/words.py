@@ -191,6 +191,20 @@ def _is_needed(sign: str, before: str, after: str, first: str) -> bool:
     return sign in "\u180b\u180c\u180d\u180e\u180f" and "\u1820" <= before <= "\u18aa"
 
 
+def meant(given: str, names: Iterable[str], most: int = 1, near: float = 0.6) -> str:
+    """Return `did you mean 'task'?` for a name that is nearly one of some, in whatever capitals; "" for another.
+
+    Args:
+        most: how many names are suggested.
+        near: what share must be the same, 0 to 1.
+    """
+    import difflib  # slow to load, and only mistakes need it
+
+    known = {name.lower(): name for name in names}
+    found = difflib.get_close_matches(given.lower(), known, most, near)
+    return f"did you mean {' or '.join(repr(known[name]) for name in found)}?" if found else ""
+
+
 def outcome_word(outcome: str) -> str:
     """Return an attempt's outcome as people read it: `passed`, `failed` or what else it is."""
     return {"resolved": "passed", "unresolved": "failed"}.get(outcome, outcome)

@@ -42,7 +42,7 @@ def test_showing(tasks: Path, project: Path, valve: Run) -> None:
     valve("tasks", "show", "acme/calc", "task", code=2)
     assert "4 tasks have 'task' in their id" in valve.err
     valve("tasks", "show", "acme/calc", "tusk1", code=2)
-    assert "did you mean task" in valve.err
+    assert "did you mean 'task" in valve.err
 
 
 def test_splitting(tasks: Path, project: Path, valve: Run) -> None:

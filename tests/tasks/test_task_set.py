@@ -214,7 +214,7 @@ def test_a_folder_that_is_no_task_set_hides_none(
     assert task_set.find("parse") == task_set.default_folder("parse")
     (Path("parse") / "repository.toml").touch()
     assert task_set.find("parse") == Path("parse"), "what is at hand comes first"
-    with pytest.raises(TaskError, match=r"did you mean pathspec-1\.1\.1\? there: parse, pathspec-1\.1\.1"):
+    with pytest.raises(TaskError, match=r"did you mean 'pathspec-1\.1\.1'\? there: parse, pathspec-1\.1\.1"):
         task_set.find("pathspce-1.1.1")
     Path("rows").touch()
     assert task_set.find("rows") == Path("rows"), "a file of rows"

@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -28,7 +27,7 @@ from valve_plugin.errors import BankNotFoundError, ConfigError, ValveError
 from valve_plugin.files import read_regular
 from valve_plugin.paths import BANK_NAME
 from valve_plugin.records import Bank, Item
-from valve_plugin.words import quote
+from valve_plugin.words import meant, quote
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Real = float | None
@@ -217,8 +216,7 @@ def find_item(bank: Bank, name: str) -> Item:
         return found[0]
     if found:
         raise ConfigError(f"a principle and a skill are called {name!r}; say principle/{name} or skill/{name}")
-    near = get_close_matches(name, [item.name for item in bank.items], n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "`valve bank list` shows what there is"
+    hint = meant(name, [item.name for item in bank.items], most=3) or "`valve bank list` shows what there is"
     raise ConfigError(f"no note {name!r} in version {bank.version} of the bank of {bank.repo}; {hint}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -20,7 +19,7 @@ from valve_plugin.files import write_atomic
 from valve_plugin.paths import data_dir
 from valve_plugin.records import Task
 from valve_plugin.tasks.syntax import patch_changes
-from valve_plugin.words import quote
+from valve_plugin.words import meant, quote
 
 if TYPE_CHECKING:
     from valve_plugin.tasks.task_set import TaskSet
@@ -202,8 +201,7 @@ def pick(taskset: TaskSet, wanted: str) -> Task:
         return found[0]
     if found:
         raise ConfigError(f"{len(found)} tasks have {wanted!r} in their id, the first {found[0].instance_id}; say more")
-    near = get_close_matches(wanted, taskset.by_id, n=1, cutoff=0.3)
-    hint = f"did you mean {near[0]}?" if near else "`valve tasks list TASKS` shows them"
+    hint = meant(wanted, taskset.by_id, near=0.3) or "`valve tasks list TASKS` shows them"
     raise ConfigError(f"no task {wanted!r} among the {len(taskset.tasks)} of {taskset.repository.name}; {hint}")
 
 

@@ -10,7 +10,6 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 
@@ -33,7 +32,7 @@ from valve_plugin.paths import data_dir
 from valve_plugin.records import Record, Task
 from valve_plugin.tasks import split as splits
 from valve_plugin.tasks.repository import FILE_NAME, Repository, read_definition
-from valve_plugin.words import plural, quote
+from valve_plugin.words import meant, plural, quote
 
 ROWS_NAME = "tasks.jsonl"
 SUITE_NAME = "suite.txt"
@@ -116,12 +115,11 @@ def find(given: str) -> Path:
     if found := next(filter(is_task_set, (path, default_folder(given))), None):
         return found
     names = known_names()
-    near = get_close_matches(given, names, n=3, cutoff=0.5)
-    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    near = meant(given, names, most=3, near=0.5)
     raise TaskError(
         f"{given}: no such task directory (with {FILE_NAME} and {ROWS_NAME}), nor a task set in user data; "
-        f"{meant}there: {', '.join(names) or 'none yet'}; `valve tasks generate`, `valve tasks import` and "
-        "`valve tasks mine` make one"
+        f"{near}{' ' * bool(near)}there: {', '.join(names) or 'none yet'}; "
+        "`valve tasks generate`, `valve tasks import` and `valve tasks mine` make one"
     )
 
 

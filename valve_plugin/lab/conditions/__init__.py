@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError
 from valve_plugin.evolve.steps import Steps
+from valve_plugin.words import meant
 
 _PLACES = {
     "base": "ablations:BASE",
@@ -53,8 +53,7 @@ def find(name: str) -> Condition:
         ConfigError: there is none of this name.
     """
     if name not in _PLACES:
-        near = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NAMES)}"
+        hint = meant(name, NAMES) or f"there are {', '.join(NAMES)}"
         raise ConfigError(f"no condition {name!r}; {hint}")
     module, _, constant = _PLACES[name].partition(":")
     condition: Condition = getattr(importlib.import_module(f"{__name__}.{module}"), constant)
