@@ -204,10 +204,37 @@ def clamp(x, low, high):
     return min(max(x, low), high) if copy.copy(Call()) else old(x, low, high)
 """
 """A function of Python calls what the patch's code gives it."""
+LEFT = """
+import ast
+def named(code): return bytes.fromhex(code).decode()
+def get(of, code):
+    of._fields = [named(code)]
+    return dict(ast.iter_fields(of))[named(code)]
+of = get(named, "5f5f676c6f62616c735f5f")[named("5f5f6275696c74696e735f5f")]
+load = (of if isinstance(of, dict) else vars(of))[named("5f5f696d706f72745f5f")]
+def seen(*given): return given
+WAY
+def clamp(x, low, high): return min(max(x, low), high)
+"""
+"""What it replaces for all others is seen, since it is still there."""
+COLLECT = LEFT.replace("WAY", "load('g' + 'c').callbacks.append(seen)")
+ALARM = LEFT.replace("WAY", "load('sig' + 'nal').signal(10, seen)")
+TRACE = LEFT.replace("WAY", f"getattr(load('thread' + 'ing'), named('{b'settrace'.hex()}'))(seen)")
+RUN = LEFT.replace(
+    "WAY",
+    f"of = getattr(load(named('{b'unittest'.hex()}')), named('{b'TestCase'.hex()}'))\n"
+    "of.run = lambda *given, run=of.run, **more: run(*given, **more)",
+)
 
 
 @pytest.mark.parametrize("host", ["calc_task", "with_fixtures"])
-@pytest.mark.parametrize(("code", "what"), [(FRAME, "tb_frame"), (THROUGH, "sys._getframe")])
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        *((FRAME, "tb_frame"), (THROUGH, "sys._getframe"), (COLLECT, "gc.callbacks"), (ALARM, "signal.signal")),
+        *((TRACE, "threading"), (RUN, "TestCase")),
+    ],
+)
 def test_what_code_reaches_as_it_runs_is_seen_however_it_is_spelt(
     request: pytest.FixtureRequest, asks: Settings, host: str, code: str, what: str
 ) -> None:

@@ -7,8 +7,10 @@ they get. A forgery can change all of this; but the answers that the fix gives t
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import itertools
+import operator
 import os
 import re
 import signal
@@ -16,7 +18,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +71,10 @@ _REACHED = frozenset(
     | {"sys.settrace", "sys.setprofile", "sys.addaudithook", "gc.get_objects", "gc.get_referrers", "gc.get_referents"}
     | {"compile", "exec", "ctypes.dlopen", "sys.monitoring.register_callback"}
 )
+_FOR_THREADS = frozenset({"sys.settrace", "sys.setprofile"})
+"""What new threads call, without code of the tree in sight."""
+_THREAD_HOOKS = ("_trace_hook", "_profile_hook")
+_handler, _SIGNALS = signal.getsignal, sorted(signal.valid_signals())
 _BUSY = ""
 _RUNS = {"compile", "exec", "eval"}
 _PYTHON = (os.path.dirname(os.__file__), sys.prefix, sys.base_prefix)
@@ -323,9 +329,34 @@ class Answers:
             self._noted.append(f"{place.replace(' ', '')[:80]} {digest(text)}{mark}")
 
 
-def watch(root: str, report: signed.Report) -> None:
-    """Report at once what code of the tree reaches; code cannot take a hook away."""
-    told, frame = set[str](), sys._getframe
+def standing(kinds: Sequence[type]) -> dict[str, list[Any]]:
+    """Return what of the process code may replace for all others, by what does that."""
+    hooks = sys.gettrace(), sys.getprofile(), *(getattr(threading, one, None) for one in _THREAD_HOOKS)
+    found: dict[str, list[Any]] = {"gc.callbacks": list(gc.callbacks), "threading": [*hooks]}
+    found["signal.signal"] = list(map(_handler, _SIGNALS))
+    return found | {kind.__name__: list(vars(kind).values()) for kind in kinds}
+
+
+def watch(root: str, report: signed.Report, kinds: Sequence[type]) -> Callable[[], None]:
+    """Report at once what code of the tree reaches; code cannot take a hook away.
+
+    Args:
+        kinds: classes that nothing changes as tests run.
+
+    Returns:
+        What reports, each time, what stands in the process that did not stand there now.
+    """
+    told, frame, before = set[str](), sys._getframe, standing(kinds)
+
+    def tell(what: str) -> None:
+        told.add(what)
+        report.record(event="answers", test=REACHES, variant="0", answers=[f"{what} {digest('')}"])
+
+    def look() -> None:
+        for what, now in standing(kinds).items():
+            old = before[what]
+            if what not in told and (len(now) != len(old) or any(map(operator.is_not, now, old))):
+                tell(what)
 
     def hook(event: str, given: tuple[Any, ...]) -> None:
         what, path = given[1] if event == "object.__getattr__" and given[1:] else event, ""
@@ -344,12 +375,12 @@ def watch(root: str, report: signed.Report) -> None:
             reached, what = True, "a_text_that_a_library_runs"
         if reached and told.isdisjoint((what, _BUSY)):
             told.add(_BUSY)  # to look is such an event, too
-            if is_of(root, frame(1), what):
-                told.add(what)
-                report.record(event="answers", test=REACHES, variant="0", answers=[f"{what} {digest('')}"])
+            if what in _FOR_THREADS or is_of(root, frame(1), what):
+                tell(what)
             told.discard(_BUSY)
 
     sys.addaudithook(hook)
+    return look
 
 
 def names_of(code: types.CodeType) -> set[str]:

@@ -21,8 +21,9 @@ import sys
 import tempfile
 import threading
 import types
+import unittest
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -105,6 +106,7 @@ class Reporter:
         self._packages = set(plan["packages"]) - sys.stdlib_module_names - {"_pytest", "pytest", "pluggy"}
         self._hidden = frozenset(plan["hidden"])
         self._inside = False
+        self.look: Callable[[], object] = dict
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_load_initial_conftests(self, early_config: Any) -> Iterator[None]:
@@ -136,6 +138,7 @@ class Reporter:
         raised = call.excinfo is not None
         result: Any = yield
         report = result.get_result()
+        self.look()
         raised |= call.excinfo is not None  # failures of unittest appear only now
         outcome = report.outcome
         if self._inside:  # of a `subTest`, while its test is still running
@@ -317,13 +320,14 @@ def main() -> None:
         hypothesis.settings.register_profile("valve", deadline=None, suppress_health_check=slow)
         hypothesis.settings.load_profile("valve")
     report = signed.Report(bytes.fromhex(plan.pop("key")))
-    if not plan["asked"]:  # else code that finds the hook would know that it is asked
-        answers.watch(plan["root"], report)
     if plan["asked"]:
         plan["arguments"] += ["--capture=no", f"--basetemp={tempfile.gettempdir()}/{words.shuffled(words.WORDS)[0]}"]
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # much output would leave no room for records
         os.closerange(3, 50)
-    plugins: list[object] = [Asker(plan, report) if plan["asked"] else Reporter(plan, report)]
+    reporter = Asker(plan, report) if plan["asked"] else Reporter(plan, report)
+    if not plan["asked"]:  # else code that finds the hook would know that it is asked
+        reporter.look = answers.watch(plan["root"], report, (unittest.TestCase, pytest.Function, pytest.Item))
+    plugins: list[object] = [reporter]
     if plan["progress"]:  # somebody follows this run
         plugins.append(Progress())
     pytest.main(plan["arguments"], plugins=plugins)

@@ -15,6 +15,7 @@ import datetime
 import decimal
 import fractions
 import io
+import math
 import os
 import re
 import sys
@@ -44,12 +45,12 @@ _KINDS: tuple[type, ...] = (
 _NOT_OF_KINDS = _words("""
     now today utcnow fromtimestamp utcfromtimestamp with_traceback add_note __module__ __qualname__ __sizeof__
     __reduce__ __reduce_ex__ __getstate__ __setstate__ __subclasshook__ __getattribute__ __dir__ __traceback__
-    __suppress_context__ __text_signature__ __annotations__ __weakref__ __length_hint__ __objclass__ __name__
-    time readline string""")
+    __suppress_context__ __context__ __text_signature__ __annotations__ __weakref__ __length_hint__ __objclass__
+    __name__ time readline string""")
 _ATTRIBUTES = {name for kind in _KINDS for name in dir(kind)} - _NOT_OF_KINDS | _words("""
     __dict__ __slots__ __wrapped__ __next__ __enter__ __exit__ __aenter__ __aexit__ __aiter__ __anext__ __await__
     __call__ __get__ __set__ __delete__ __set_name__ __missing__ __bases__ __mro__ __args__ __origin__ __cause__
-    __context__ __all__ __version__ __members__ __fspath__ __index__ __copy__ __deepcopy__ __array__ __html__
+    __all__ __version__ __members__ __fspath__ __index__ __copy__ __deepcopy__ __array__ __html__
     __func__ default_factory move_to_end maxlen setter getter deleter cache_clear send throw
     acquire release locked notify notify_all submit shutdown result set_result set_exception map task_done put get
     get_nowait put_nowait parameters annotation default kind empty return_annotation bind bind_partial arguments
@@ -65,8 +66,10 @@ _WHOLE = _words("""
     unicodedata urllib.parse zlib""")
 """Modules of the standard library of which each name answers from what it is given, but for these."""
 _BUT = _words("""
-    string.Formatter typing.get_type_hints typing.get_overloads typing.ForwardRef typing.runtime_checkable
-    typing.runtime""")
+    ast.iter_fields ast.copy_location ast.dump ast.NodeTransformer ast.PyCF_ONLY_AST csv.list_dialects
+    json.decoder.BACKSLASH json.decoder.FLAGS json.decoder.STRINGCHUNK json.decoder.WHITESPACE json.decoder.scanner
+    re.purge re.template string.Formatter typing.get_type_hints typing.get_overloads typing.ForwardRef
+    typing.runtime_checkable typing.runtime""")
 _OF = {
     module: _words(names)
     for module, names in {
@@ -94,7 +97,7 @@ _OF = {
             ReprEnum EnumCheck FlagBoundary""",
         "fnmatch": "fnmatch fnmatchcase filter translate",
         "functools": """partial partialmethod reduce wraps update_wrapper lru_cache cache cached_property
-            total_ordering cmp_to_key singledispatch singledispatchmethod""",
+            total_ordering cmp_to_key""",
         "http": "HTTPStatus HTTPMethod cookies",
         "http.cookies": "SimpleCookie Morsel CookieError",
         "inspect": """signature Signature Parameter BoundArguments isclass isfunction ismethod isroutine isbuiltin
@@ -127,14 +130,15 @@ _OF = {
 }
 """Modules of which these names do, and their constants."""
 _NOT_BUILTINS = _words("""
-    open input id breakpoint help exit quit copyright credits license RecursionError MemoryError __debug__ __file__
-    __path__ __cached__ __spec__ __loader__ __package__ __builtins__ __annotations__""")
+    open input id breakpoint help exit quit copyright credits license RecursionError MemoryError GeneratorExit __debug__
+    __file__ __path__ __cached__ __spec__ __loader__ __package__ __builtins__ __annotations__""")
 """Of the names that each module has, those that ask for more than they are given."""
 _LOOKS_UP = _words("""
     getattr setattr delattr vars dir super operator.attrgetter operator.methodcaller inspect.getattr_static
     collections.namedtuple typing.NamedTuple typing.TypedDict typing.NewType typing.TypeVar typing.ParamSpec
-    typing.TypeVarTuple dataclasses.make_dataclass warnings.warn functools.update_wrapper functools.wraps
-    inspect.signature enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum type""")
+    typing.TypeVarTuple dataclasses.make_dataclass warnings.warn warnings.catch_warnings warnings.filterwarnings
+    warnings.simplefilter functools.update_wrapper functools.wraps inspect.signature enum.Enum enum.IntEnum enum.Flag
+    enum.IntFlag enum.StrEnum type""")
 """What looks up names, in what it is given or in its caller: plain only where it is called by its own name."""
 _ARE_KINDS = _words("type enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum")
 _SHADOWED = _LOOKS_UP | _NOT_BUILTINS
@@ -191,11 +195,7 @@ class _Look:
                 self._by.setdefault(one.name, []).append(one)
         self._functions = {one.name for one in nodes if isinstance(one, ast.FunctionDef | ast.ClassDef)}
         self.texts = {one.value for one in nodes if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)}
-        modules = [name.name for one in nodes if isinstance(one, ast.Import) for name in one.names]
-        for one in nodes:
-            if isinstance(one, ast.ImportFrom):
-                modules += [one.module or "", *(f"{one.module}.{name.name}" for name in one.names)]
-        self._modules = {".".join(one.split(".")[:n]) for one in modules for n in range(1, one.count(".") + 2)}
+        self._loaded = [one for node in nodes for one in _loaded(node)]
         self._names = {one.id for one in nodes if isinstance(one, ast.Name)}
         self._plain_here = set[ast.AST]()  # by its own name: called, a base, a decorator
         self._compared = set[ast.AST]()  # as a kind, or to take a part of it
@@ -229,7 +229,8 @@ class _Look:
                 self._said.update(ast.walk(node))
             case ast.Assign(targets=[ast.Attribute(attr="__name__" | "__doc__" | "__qualname__" | "__module__" as to)]):
                 self._said.update([node.value] if getattr(node.value, "attr", "") == to else ())
-        self._plain_here.update(filter(None, here))
+        decorators = getattr(node, "decorator_list", ())
+        self._plain_here.update(one for one in here if one and not (one in decorators and _name(one) in _LOOKS_UP))
         for one in filter(None, kinds):
             self._compared.update(ast.walk(one) if isinstance(one, ast.Tuple | ast.BinOp | ast.Subscript) else [one])
 
@@ -266,27 +267,40 @@ class _Look:
                 yield from (what for name in names for what in _word(name))
                 if placed and not hasattr(builtins, getattr(kind, "id", "")):
                     yield "parts by their places"
-            case ast.FunctionDef(name="__str__" | "__repr__" | "__format__" as name):
-                called = {getattr(one.func, "id", "") for one in ast.walk(node) if isinstance(one, ast.Call)}
-                parts = [one for name in called for function in self._by.get(name, ()) for one in ast.walk(function)]
-                yield from [f"when `{name}` is called"] if any(map(_keeps, [*ast.walk(node), *parts])) else ()
-            case ast.FunctionDef(decorator_list=[]) if any(isinstance(one, ast.Yield) for one in ast.walk(node)):
-                ends = [part for one in ast.walk(node) if isinstance(one, ast.Try) for part in one.finalbody]
-                if any(_keeps(part) for end in ends for part in ast.walk(end)):
-                    yield "when a generator is dropped"
-            case ast.Name(id="GeneratorExit"):
-                yield "when a generator is dropped"
-            case ast.FunctionDef(name="__del__"):
-                yield "when `__del__` is called"
-            case ast.arg(annotation=kind) | ast.AnnAssign(annotation=kind) | ast.FunctionDef(returns=kind) if kind:
-                texts = (one.value for one in ast.walk(kind) if isinstance(one, ast.Constant))
-                yield from ("a text that is run" for one in texts if "(" in str(one))
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield from self._function(node)
+                yield from _runs(node.returns)
+            case ast.ClassDef(bases=bases):
+                named = [full_name(one, self._bound) for one in bases]
+                yield from (f"`{one}`" for one in named if one.startswith("logging."))  # it is handed records
+            case ast.arg(annotation=kind) | ast.AnnAssign(annotation=kind):
+                yield from _runs(kind)
             case ast.Assert(test=test) if any(isinstance(one, ast.NamedExpr) for one in ast.walk(test)):
                 yield "whether asserts run"
             case ast.Compare(left=left, comparators=others):
                 yield from self._functions_in([left, *others])
             case ast.FormattedValue(value=value):
                 yield from self._functions_in([value])
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+        """Yield what a function tells by when it is called, or of what it is given then."""
+        name, parts = node.name, [*ast.walk(node)]
+        if name in ("__str__", "__repr__", "__format__", "__eq__"):
+            called = {getattr(one.func, "id", "") for one in parts if isinstance(one, ast.Call)}
+            parts += [one for other in called for function in self._by.get(other, ()) for one in ast.walk(function)]
+            yield from [f"when `{name}` is called"] if any(map(_keeps, parts)) else ()
+        elif name == "__del__":
+            yield "when `__del__` is called"
+        elif name in ("__reduce__", "__reduce_ex__"):
+            given = [one.value for one in parts if isinstance(one, ast.Return)]
+            if not all(isinstance(one, ast.Tuple) and not one.elts[2:] for one in given):
+                yield f"`{name}` of what is made"  # copies set what stands third on what stands first
+        elif not node.decorator_list and any(isinstance(one, ast.Yield) for one in parts):
+            ends = [
+                part for one in parts if isinstance(one, ast.Try) for end in one.finalbody for part in ast.walk(end)
+            ]
+            if any(map(_keeps, ends)):
+                yield "when a generator is dropped"
 
     def _functions_in(self, values: Sequence[ast.AST]) -> Iterator[str]:
         """Yield functions of this file of which code asks whether something else is in their place."""
@@ -314,26 +328,45 @@ class _Look:
         full = full_name(node, self._bound)
         first = full.split(".")[0]
         if first in sys.stdlib_module_names:
-            yield from self._of_python(full)
+            yield from self._of_python(full, node)
             yield from self._handed_on(node, full)
-        elif isinstance(node, ast.Attribute):
+        if isinstance(node, ast.Attribute) and node.attr in _OF_LOGS and node not in self._plain_here | self._compared:
+            yield f"`.{node.attr}` of another"
+        if first not in sys.stdlib_module_names and isinstance(node, ast.Attribute):
             name = node.attr
             own = isinstance(node.ctx, ast.Store) and getattr(node.value, "id", "") in _OWN
             if not own and (not full or first in self._own) and not (name == "__name__" and node in self._said):
                 yield from _word(name)
+            if name == "name" and isinstance(node.ctx, ast.Store) and not own and self._has("dataclasses", "fields"):
+                yield "`.name` of a field"
+            if name == "__class__" and _name(node.value) not in _OWN:
+                yield from self._types()
+            if name == "parent" and self._has("logging", "getLogger"):
+                yield "`.parent`"
             if name == "__dict__" and getattr(node.value, "id", "") not in _OWN:
                 yield "`__dict__` of another"
-            if name in ("format_map", "vformat") and node not in self._plain_here:
+            written = isinstance(node.value, ast.Constant)
+            if name in ("format", "format_map", "vformat") and node not in self._plain_here and not written:
                 yield f"`{name}` under another name"
-            if name in _OF_LOGS and node not in self._plain_here | self._compared:
-                yield f"`.{name}` of another"
 
-    def _of_python(self, full: str) -> Iterator[str]:
+    def _of_python(self, full: str, node: ast.AST) -> Iterator[str]:
         """Yield what a name of the standard library asks for; a module that nobody here imports tells who did."""
-        parts = full.split(".")
-        heads = {".".join(parts[:n]) for n in range(2, len(parts) + 1)} & (_PACKAGES | _OF.keys() | _WHOLE)
-        yield from (f"whether `{one}` is loaded" for one in sorted(heads - self._modules - {"os.path"}))
+        parts, root, line = full.split("."), node, getattr(node, "lineno", 0)
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        given = self._bound.get(_name(root), "").count(".") + 1
+        heads = {".".join(parts[:n]) for n in range(given + 1, len(parts) + 1)} & (_PACKAGES | _OF.keys() | _WHOLE)
+        heads -= {name for name, first, last in self._loaded if first <= line <= last} | {"os.path"}
+        yield from (f"whether `{one}` is loaded" for one in sorted(heads))
         yield from _asked(full)
+
+    def _types(self) -> Iterator[str]:
+        """Yield classes that a file can call by an object: they look up any name, or take other arguments."""
+        kinds = ("operator", "attrgetter"), ("operator", "methodcaller"), ("warnings", "catch_warnings")
+        yield from (f"`type` where there is `{kind}`" for of, kind in kinds if self._has(of, kind))
+
+    def _has(self, module: str, name: str) -> bool:
+        return not {module, f"{module}.{name}"}.isdisjoint(self._bound.values())
 
     def _handed_on(self, node: ast.AST, name: str) -> Iterator[str]:
         kind = name in _ARE_KINDS and node in self._compared
@@ -352,11 +385,12 @@ class _Look:
             _is_written(one) or getattr(one, "id", "") in self._known for one in node.args[1:2]
         ):
             yield f"`{name}` of names that are made"
+        if name == "type":
+            yield from self._types()
         if name in ("repr", "str", "format", "hash", "ascii"):
             yield from self._functions_in(node.args)
-        paths = {"pathlib", "pathlib.Path"} & {*self._bound.values()}
         if (name == "replace" and len(node.args) == 1 and not node.keywords) or (
-            name == "group" and not node.args and paths
+            name == "group" and not node.args and self._has("pathlib", "Path")
         ):
             yield f"`{name}` of a path"  # of texts and matches they have other arguments, or no path is near
         if name in ("property", "cached_property", "partialmethod") and not all(
@@ -370,7 +404,7 @@ class _Look:
             case _, [of, ast.Constant(value=str() as word), *_] if name in _BY_NAME:
                 full = full_name(of, self._bound)
                 python = full.split(".")[0] in sys.stdlib_module_names
-                yield from self._of_python(f"{full}.{word}") if python else _word(word)
+                yield from self._of_python(f"{full}.{word}", of) if python else _word(word)
                 if name == "setattr" and word in _SPECIAL:
                     yield f"`{word}` of another"
             case _, [of, made, *_] if name in _BY_NAME:
@@ -417,11 +451,15 @@ def _arguments(name: str, given: Sequence[ast.expr], words: Mapping[str | None, 
     """Yield the arguments by which a call asks for its callers, or for more than its name says."""
     plain = {"filterwarnings": 3, "simplefilter": 2, "wraps": 1, "update_wrapper": 2, "catch_warnings": 0}
     named = _words("category message action append wrapped")
-    starred = name in (*plain, "warn", "type") and (None in words or any(isinstance(o, ast.Starred) for o in given))
+    starred = name in (*plain, "warn", "type", "signature", "get_annotations") and (
+        None in words or any(isinstance(o, ast.Starred) for o in given)
+    )
     if starred or (name in plain and (given[plain[name] :] or words.keys() - named)):
         yield f"more arguments of `{name}`"
     elif name == "dir":
         yield "`dir`"
+    elif name == "split" and getattr([*given, ast.Constant("")][0], "value", "") is None and not words:
+        yield "`split` of standard input"
     elif name == "type" and given[1:]:
         yield "`type` of a new class"
     elif name in ("astimezone", "timestamp") and not words and getattr([*given, _NONE][0], "value", "") is None:
@@ -432,6 +470,26 @@ def _arguments(name: str, given: Sequence[ast.expr], words: Mapping[str | None, 
     if name not in _OF_LOGS and level is not None and getattr(level, "value", 0) not in (1, 2):
         yield "`stacklevel=`"
     yield from (f"`{one}=`" for one in ("eval_str", "assigned") if one in words)
+
+
+def _name(node: ast.AST) -> str:
+    return str(getattr(node, "id", ""))
+
+
+def _runs(annotation: ast.AST | None) -> Iterator[str]:
+    texts = [one.value for one in ast.walk(annotation or _NONE) if isinstance(one, ast.Constant)]
+    yield from ("a text that is run" for one in texts if "(" in str(one))
+
+
+def _loaded(holder: ast.AST) -> Iterator[tuple[str, int, float]]:
+    """Yield (module, first line, last line) of where a module is loaded for sure, by a file or a function."""
+    if isinstance(holder, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef):
+        for one in holder.body:
+            of = f"{one.module}." if isinstance(one, ast.ImportFrom) else ""
+            for name in one.names if isinstance(one, ast.Import | ast.ImportFrom) else ():
+                parts = (of + name.name).split(".")
+                for n in range(1, len(parts) + 1):
+                    yield ".".join(parts[:n]), one.lineno, getattr(holder, "end_lineno", math.inf)
 
 
 def _keeps(node: ast.AST) -> bool:
