@@ -330,7 +330,7 @@ class Answers:
 
 
 def standing(kinds: Sequence[type]) -> dict[str, list[Any]]:
-    """Return what of the process code may replace for all others, by what does that."""
+    """Return what code may replace for the whole process, under the name of what replaces it."""
     hooks = sys.gettrace(), sys.getprofile(), *(getattr(threading, one, None) for one in _THREAD_HOOKS)
     found: dict[str, list[Any]] = {"gc.callbacks": list(gc.callbacks), "threading": [*hooks]}
     found["signal.signal"] = list(map(_handler, _SIGNALS))
@@ -344,7 +344,7 @@ def watch(root: str, report: signed.Report, kinds: Sequence[type]) -> Callable[[
         kinds: classes that nothing changes as tests run.
 
     Returns:
-        What reports, each time, what stands in the process that did not stand there now.
+        A function that reports what was replaced since now, each thing once.
     """
     told, frame, before = set[str](), sys._getframe, standing(kinds)
 

@@ -283,7 +283,7 @@ class _Look:
                 yield from self._functions_in([value])
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
-        """Yield what a function tells by when it is called, or of what it is given then."""
+        """Yield what a function tells by the moment when it is called, or by what it hands to others."""
         name, parts = node.name, [*ast.walk(node)]
         if name in ("__str__", "__repr__", "__format__", "__eq__"):
             called = {getattr(one.func, "id", "") for one in parts if isinstance(one, ast.Call)}
@@ -361,7 +361,7 @@ class _Look:
         yield from _asked(full)
 
     def _types(self) -> Iterator[str]:
-        """Yield classes that a file can call by an object: they look up any name, or take other arguments."""
+        """Yield what a file could make anew by the class of an object, with arguments that nobody looks at."""
         kinds = ("operator", "attrgetter"), ("operator", "methodcaller"), ("warnings", "catch_warnings")
         yield from (f"`type` where there is `{kind}`" for of, kind in kinds if self._has(of, kind))
 
