@@ -138,11 +138,41 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
         if now is None:
             found += [Suspicion(path, 0, UNREADABLE)] if None not in old else []
         else:
-            usual = {what for one in old if one for _, what in one}
+            where = {one: _functions(one) for one in (new, *states)}
+            usual = {
+                (_place(what, line, where[state]), what)
+                for state, one in zip(states, old, strict=True)
+                for line, what in one or ()
+            }
             added = [key for key in _lines(new, own).items() if key[0] not in moved] if now else []
-            found += [Suspicion(path, line, what) for (_, what), line in added if what not in usual]
+            found += [
+                Suspicion(path, line, what)
+                for (_, what), line in added
+                if (_place(what, line, where[new]), what) not in usual
+            ]
     found += _for_tests(files, before, ordinary, read)
     return _without_own(found, {**before, **ordinary}, after, read) if found else found
+
+
+def _functions(source: bytes) -> list[tuple[int, int, str]]:
+    """Return (first line, last line, name) of the functions of a file and its classes, but for those inside others."""
+    tree, found = parse(source), list[tuple[int, int, str]]()
+    left: list[tuple[ast.AST, str]] = [(tree, "")] if tree else []
+    while left:
+        node, name = left.pop()
+        for one in ast.iter_child_nodes(node):
+            inside = f"{name}.{getattr(one, 'name', '')}"
+            if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.append((min([one.lineno, *(d.lineno for d in one.decorator_list)]), one.end_lineno or 0, inside))
+            else:
+                left.append((one, inside if isinstance(one, ast.ClassDef) else name))
+    return found
+
+
+def _place(what: str, line: int, functions: Sequence[tuple[int, int, str]]) -> str:
+    """Return where something is ordinary: in its file what refuses a patch, in its function what marks one."""
+    names = [name for first, last, name in functions if first <= line <= last] if what.startswith(ASKS) else []
+    return names[0] if names else ""
 
 
 def _for_tests(changed: Iterable[str], before: Tree, ordinary: Tree, read: Reader) -> Iterator[Suspicion]:

@@ -37,115 +37,120 @@ def _words(text: str) -> frozenset[str]:
 
 
 _KINDS: tuple[type, ...] = (
-    *(str, bytes, bytearray, list, dict, set, frozenset, tuple, int, float, complex, range, slice, property),
-    *(OSError, UnicodeDecodeError, StopIteration, SyntaxError, ImportError, re.Pattern, re.Match, type(iter([]))),
-    *(collections.deque, collections.OrderedDict, collections.Counter, collections.ChainMap, decimal.Decimal),
-    *(datetime.datetime, datetime.timedelta, datetime.timezone, fractions.Fraction, PurePath),
+    *(str, bytes, bytearray, list, dict, set, frozenset, tuple, int, float, complex, range, slice),
+    *(re.Pattern, re.Match, collections.deque, collections.OrderedDict, collections.Counter, collections.ChainMap),
+    *(decimal.Decimal, fractions.Fraction, datetime.datetime, datetime.timedelta, datetime.timezone, PurePath),
 )
-_NOT_OF_KINDS = _words("""
-    now today utcnow fromtimestamp utcfromtimestamp with_traceback add_note __module__ __qualname__ __sizeof__
-    __reduce__ __reduce_ex__ __getstate__ __setstate__ __subclasshook__ __getattribute__ __dir__ __traceback__
-    __suppress_context__ __context__ __text_signature__ __annotations__ __weakref__ __length_hint__ __objclass__
-    __name__ time readline string""")
-_ATTRIBUTES = {name for kind in _KINDS for name in dir(kind)} - _NOT_OF_KINDS | _words("""
-    __dict__ __slots__ __wrapped__ __next__ __enter__ __exit__ __aenter__ __aexit__ __aiter__ __anext__ __await__
-    __call__ __get__ __set__ __delete__ __set_name__ __missing__ __bases__ __mro__ __args__ __origin__ __cause__
-    __all__ __version__ __members__ __fspath__ __index__ __copy__ __deepcopy__ __array__ __html__
-    __func__ default_factory move_to_end maxlen setter getter deleter cache_clear send throw
-    acquire release locked notify notify_all submit shutdown result set_result set_exception map task_done put get
-    get_nowait put_nowait parameters annotation default kind empty return_annotation bind bind_partial arguments
-    VAR_KEYWORD VAR_POSITIONAL KEYWORD_ONLY POSITIONAL_ONLY POSITIONAL_OR_KEYWORD debug info warning error exception
-    critical log getLogger register dispatch fields seek tell read write readline readlines writelines
-    flush close closed truncate getbuffer text tag attrib tail hexdigest digest netloc scheme query fragment hostname
-    port username password name value field enter_context push callback pop_all quantize groupby zfill""")
+_NOT_OF_KINDS = _words("now today utcnow fromtimestamp utcfromtimestamp timestamp astimezone time string scanner")
+_ATTRIBUTES = {name for kind in _KINDS for name in dir(kind) if name[0] != "_"} - _NOT_OF_KINDS | _words("""
+    __abs__ __add__ __aenter__ __aexit__ __aiter__ __all__ __and__ __anext__ __await__ __bool__ __bytes__ __call__
+    __class__ __complex__ __contains__ __delitem__ __dict__ __divmod__ __doc__ __enter__ __eq__ __exit__ __float__
+    __floordiv__ __format__ __fspath__ __ge__ __getitem__ __gt__ __hash__ __iadd__ __iand__ __imul__ __index__ __init__
+    __int__ __invert__ __ior__ __isub__ __iter__ __ixor__ __le__ __len__ __lshift__ __lt__ __missing__ __mod__ __mul__
+    __ne__ __neg__ __new__ __next__ __or__ __pos__ __pow__ __radd__ __rand__ __repr__ __reversed__ __rmul__ __ror__
+    __round__ __rshift__ __rsub__ __rtruediv__ __setattr__ __setitem__ __slots__ __str__ __sub__ __truediv__ __trunc__
+    __version__ __xor__ args errno strerror filename setter getter deleter default_factory read write getvalue
+    fragment hostname netloc password port query scheme username name value
+    enter_context debug info warning error exception critical log""")
 """Names of what values of Python's own classes, and of its plain modules, have."""
-_WHOLE = _words("""
-    __future__ array ast base64 binascii bisect calendar cmath collections.abc colorsys csv decimal difflib errno
-    fractions graphlib hashlib heapq hmac html html.entities html.parser ipaddress itertools json json.decoder keyword
-    math numbers operator queue random re reprlib secrets stat statistics string stringprep struct textwrap token typing
-    unicodedata urllib.parse zlib""")
-"""Modules of the standard library of which each name answers from what it is given, but for these."""
-_BUT = _words("""
-    ast.iter_fields ast.copy_location ast.dump ast.NodeTransformer ast.PyCF_ONLY_AST csv.list_dialects
-    json.decoder.BACKSLASH json.decoder.FLAGS json.decoder.STRINGCHUNK json.decoder.WHITESPACE json.decoder.scanner
-    re.purge re.template string.Formatter typing.get_type_hints typing.get_overloads typing.ForwardRef
-    typing.runtime_checkable typing.runtime""")
 _OF = {
     module: _words(names)
     for module, names in {
-        "abc": "ABC ABCMeta abstractmethod abstractproperty",
-        "argparse": """ArgumentTypeError ArgumentError Namespace Action HelpFormatter RawDescriptionHelpFormatter
-            RawTextHelpFormatter ArgumentDefaultsHelpFormatter BooleanOptionalAction""",
-        "asyncio": """run gather sleep wait wait_for shield timeout to_thread create_task ensure_future iscoroutine
-            iscoroutinefunction isfuture Queue Lock Event Semaphore Condition Future TimeoutError CancelledError
-            QueueEmpty QueueFull InvalidStateError""",
-        "codecs": """encode decode lookup getencoder getdecoder getreader getwriter getincrementalencoder
-            getincrementaldecoder iterencode iterdecode""",
+        "__future__": "annotations",
+        "abc": "ABC ABCMeta abstractmethod",
+        "ast": "literal_eval",
+        "base64": "b64encode b64decode urlsafe_b64encode urlsafe_b64decode b32encode b32decode b16encode b16decode",
+        "binascii": "hexlify unhexlify crc32 Error",
+        "bisect": "bisect bisect_left bisect_right insort insort_left insort_right",
+        "cmath": "sqrt exp log phase polar rect isnan isinf isclose",
         "collections": "abc OrderedDict defaultdict deque Counter ChainMap namedtuple UserDict UserList UserString",
-        "concurrent.futures": """ThreadPoolExecutor Executor Future as_completed wait TimeoutError CancelledError
-            thread""",
-        "contextlib": """contextmanager asynccontextmanager suppress closing aclosing nullcontext ExitStack
-            AsyncExitStack ContextDecorator AbstractContextManager AbstractAsyncContextManager""",
-        "contextvars": "ContextVar Token",
-        "copy": "copy deepcopy replace Error error",
-        "dataclasses": """dataclass field fields asdict astuple replace is_dataclass InitVar KW_ONLY MISSING Field
-            FrozenInstanceError""",
+        "collections.abc": """Awaitable AsyncGenerator AsyncIterable AsyncIterator ByteString Callable Collection
+            Container Coroutine Generator Hashable ItemsView Iterable Iterator KeysView Mapping MutableMapping
+            MutableSequence MutableSet Reversible Sequence Set Sized ValuesView""",
+        "contextlib": "contextmanager asynccontextmanager suppress closing nullcontext ExitStack",
+        "copy": "copy deepcopy replace",
+        "csv": "reader writer DictReader DictWriter Error",
+        "dataclasses": "dataclass field asdict astuple replace is_dataclass",
         "datetime": "datetime date time timedelta timezone tzinfo",
-        "email.utils": """parseaddr formataddr getaddresses parsedate parsedate_tz parsedate_to_datetime
-            format_datetime quote unquote""",
-        "enum": """Enum IntEnum Flag IntFlag StrEnum auto unique EnumMeta EnumType verify member nonmember property
-            ReprEnum EnumCheck FlagBoundary""",
-        "fnmatch": "fnmatch fnmatchcase filter translate",
-        "functools": """partial partialmethod reduce wraps update_wrapper lru_cache cache cached_property
-            total_ordering cmp_to_key""",
-        "http": "HTTPStatus HTTPMethod cookies",
-        "http.cookies": "SimpleCookie Morsel CookieError",
-        "inspect": """signature Signature Parameter BoundArguments isclass isfunction ismethod isroutine isbuiltin
-            ismodule iscoroutinefunction iscoroutine isawaitable isgeneratorfunction isgenerator isasyncgenfunction
-            isasyncgen isabstract isdatadescriptor ismethoddescriptor getdoc cleandoc getmro getfullargspec
-            getattr_static get_annotations""",
-        "io": """StringIO BytesIO IOBase RawIOBase BufferedIOBase TextIOBase UnsupportedOperation BufferedReader
-            BufferedWriter IncrementalNewlineDecoder TextIOWrapper SEEK_SET""",
-        "logging": "getLogger getLevelName NullHandler debug info warning error exception critical log Logger",
-        "os": """path sep altsep extsep pathsep linesep curdir pardir devnull fspath fsencode fsdecode PathLike
-            name""",
+        "decimal": "Decimal DecimalException DivisionByZero Inexact InvalidOperation Overflow Rounded Underflow",
+        "difflib": "SequenceMatcher get_close_matches ndiff unified_diff",
+        "enum": "Enum IntEnum Flag IntFlag StrEnum auto unique",
+        "errno": "",
+        "fnmatch": "fnmatchcase translate",
+        "fractions": "Fraction",
+        "functools": "partial reduce wraps lru_cache cache cached_property total_ordering cmp_to_key",
+        "hashlib": "md5 sha1 sha224 sha256 sha384 sha512 blake2b blake2s",
+        "heapq": "heappush heappop heapify heappushpop heapreplace merge nlargest nsmallest",
+        "html": "escape unescape",
+        "http": "HTTPStatus",
+        "inspect": """isclass isfunction ismethod isroutine isbuiltin iscoroutinefunction isgeneratorfunction
+            isgenerator cleandoc""",
+        "io": "StringIO BytesIO UnsupportedOperation",
+        "ipaddress": """ip_address ip_network ip_interface IPv4Address IPv6Address IPv4Network IPv6Network
+            AddressValueError NetmaskValueError""",
+        "itertools": """accumulate batched chain combinations combinations_with_replacement compress count cycle
+            dropwhile filterfalse groupby islice pairwise permutations product repeat starmap takewhile tee
+            zip_longest""",
+        "json": "dumps loads JSONEncoder JSONDecoder JSONDecodeError",
+        "keyword": "iskeyword issoftkeyword",
+        "logging": "getLogger",
+        "math": """acos asin atan atan2 ceil comb copysign cos cosh degrees dist e erf exp exp2 expm1 fabs factorial
+            floor fmod frexp fsum gamma gcd hypot inf isclose isfinite isinf isnan isqrt lcm ldexp log log10 log1p log2
+            modf nan nextafter perm pi pow prod radians remainder sin sinh sqrt tan tanh tau trunc ulp""",
+        "numbers": "Number Complex Real Rational Integral",
+        "operator": """abs add and_ concat contains countOf eq floordiv ge getitem gt indexOf index inv
+            invert itemgetter le lshift lt matmul mod mul ne neg not_ or_ pos pow rshift setitem
+            sub truediv truth xor""",
+        "os": "path sep altsep extsep pathsep linesep curdir pardir devnull fspath PathLike name",
         "os.path": """join basename dirname split splitext splitdrive normpath normcase commonpath commonprefix isabs
             sep altsep extsep pathsep curdir pardir""",
-        "pathlib": "Path PurePath PurePosixPath PureWindowsPath PosixPath WindowsPath",
-        "pprint": "pformat pprint saferepr",
-        "shlex": "split join quote",
-        "sys": "maxsize maxunicode byteorder float_info int_info",
-        "threading": "Lock RLock Condition Event Semaphore BoundedSemaphore Barrier Thread",
-        "time": "sleep struct_time strptime",
-        "tokenize": "generate_tokens tokenize untokenize detect_encoding TokenInfo TokenError tok_name",
-        "types": """MappingProxyType SimpleNamespace MethodType FunctionType LambdaType BuiltinFunctionType
-            GeneratorType CoroutineType AsyncGeneratorType ModuleType NoneType EllipsisType NotImplementedType
-            GenericAlias UnionType DynamicClassAttribute coroutine""",
-        "uuid": "UUID uuid3 uuid4 uuid5",
-        "warnings": "warn simplefilter filterwarnings catch_warnings",
-        "xml.etree.ElementTree": "Element SubElement fromstring tostring XML ParseError QName Comment iselement",
+        "pathlib": "PurePath PurePosixPath PureWindowsPath",
+        "re": """compile match search fullmatch findall finditer split sub subn escape error Pattern Match""",
+        "shlex": "join quote",
+        "statistics": "mean fmean median median_low median_high mode multimode pstdev pvariance stdev variance",
+        "string": """ascii_letters ascii_lowercase ascii_uppercase capwords digits hexdigits octdigits printable
+            punctuation whitespace""",
+        "struct": "pack unpack unpack_from pack_into calcsize iter_unpack Struct error",
+        "sys": "maxsize maxunicode byteorder float_info",
+        "textwrap": "dedent fill indent shorten wrap",
+        "types": "MappingProxyType SimpleNamespace FunctionType LambdaType GeneratorType NoneType",
+        "typing": """Annotated Any AnyStr AsyncGenerator AsyncIterable AsyncIterator Awaitable BinaryIO Callable
+            ClassVar Collection Concatenate Container Coroutine Counter DefaultDict Deque Dict Final FrozenSet Generator
+            Generic Hashable IO ItemsView Iterable Iterator KeysView List Literal Mapping Match MutableMapping
+            MutableSequence MutableSet NamedTuple Never NewType NoReturn NotRequired Optional OrderedDict ParamSpec
+            Pattern Protocol Required Reversible Self Sequence Set Sized SupportsFloat SupportsIndex SupportsInt Text
+            TextIO Tuple Type TypeAlias TypeGuard TypeVar TypedDict Union Unpack ValuesView cast final get_args
+            get_origin overload override""",
+        "unicodedata": """bidirectional category combining decimal decomposition digit east_asian_width is_normalized
+            lookup mirrored name normalize numeric""",
+        "urllib.parse": """parse_qs parse_qsl quote quote_plus quote_from_bytes unquote unquote_plus unquote_to_bytes
+            urldefrag urlencode urljoin urlparse urlsplit urlunparse urlunsplit ParseResult SplitResult""",
+        "uuid": "UUID uuid3 uuid5",
         "xml.sax.saxutils": "escape unescape quoteattr",
-        "zoneinfo": "ZoneInfo ZoneInfoNotFoundError",
+        "zlib": "adler32 compress crc32 decompress",
     }.items()
 }
 """Modules of which these names do, and their constants."""
-_NOT_BUILTINS = _words("""
-    open input id breakpoint help exit quit copyright credits license RecursionError MemoryError GeneratorExit __debug__
-    __file__ __path__ __cached__ __spec__ __loader__ __package__ __builtins__ __annotations__""")
+_BUILTINS = _words("""
+    abs all any ascii bin bool bytearray bytes callable chr classmethod complex dict divmod enumerate filter
+    float format frozenset getattr hasattr hash hex int isinstance issubclass iter len list map max min next object oct
+    ord pow property range repr reversed round set setattr slice sorted staticmethod str sum super tuple type zip
+    Ellipsis NotImplemented __name__ __doc__ __class__""") | {
+    name
+    for name, kind in vars(builtins).items()
+    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, RecursionError | MemoryError)
+}
+_NOT_BUILTINS = {*dir(builtins), *_words("__file__ __path__ __cached__ __builtins__ __annotations__")} - _BUILTINS
 """Of the names that each module has, those that ask for more than they are given."""
 _LOOKS_UP = _words("""
-    getattr setattr delattr vars dir super operator.attrgetter operator.methodcaller inspect.getattr_static
-    collections.namedtuple typing.NamedTuple typing.TypedDict typing.NewType typing.TypeVar typing.ParamSpec
-    typing.TypeVarTuple dataclasses.make_dataclass warnings.warn warnings.catch_warnings warnings.filterwarnings
-    warnings.simplefilter functools.update_wrapper functools.wraps inspect.signature enum.Enum enum.IntEnum enum.Flag
-    enum.IntFlag enum.StrEnum type""")
+    getattr setattr super type collections.namedtuple enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum
+    functools.wraps typing.NamedTuple typing.NewType typing.ParamSpec typing.TypedDict typing.TypeVar""")
 """What looks up names, in what it is given or in its caller: plain only where it is called by its own name."""
 _ARE_KINDS = _words("type enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum")
 _SHADOWED = _LOOKS_UP | _NOT_BUILTINS
-_MAKES_CLASSES = _words("namedtuple NamedTuple TypedDict make_dataclass Enum IntEnum Flag IntFlag StrEnum")
+_MAKES_CLASSES = _words("namedtuple NamedTuple TypedDict Enum IntEnum Flag IntFlag StrEnum")
 _OWN = _words("self cls")
 _CHANGES = _words("next append add update pop popleft setdefault insert extend remove discard clear write put send set")
-_OF_LOGS = _words("debug info warning error exception critical log")
 _BY_NAME = _words("getattr hasattr setattr delattr")
 _FIELD = re.compile(r"\{[^{}]*?\.(\w+)[^{}]*\}|%\((pathname|funcName|threadName|processName|module)\)")
 """What a text that is formatted asks an object, or a record of a log, for."""
@@ -154,13 +159,19 @@ _TELLING = _words("""
     threading traceback types unittest warnings""")
 _DEFINES = re.compile(r"(?:\bdef\s+|\bclass\s+|\bself\.)(\w+)")
 _DUNDER = re.compile(r"__\w+__")
-_SPECIAL_OF = (*_KINDS, type, types.FunctionType, types.ModuleType)
-_SPECIAL = {name for kind in _SPECIAL_OF for name in dir(kind) if _DUNDER.fullmatch(name)} | _words("""
-    __all__ __getattr__ __set_name__ __class_getitem__ __missing__ __path__ __file__ __builtins__ __signature__ __test__
-    __fspath__ __enter__ __exit__ __get__ __set__ __del__ __instancecheck__ __mro_entries__ __prepare__ __await__
-    __wrapped__ __bool__ __bytes__ __copy__ __deepcopy__ __index__ __aiter__ __anext__ __next__ __post_init__""")
-"""Names that mean something to Python."""
+_SHOWN = _words("""
+    __str__ __repr__ __format__ __eq__ __ne__ __hash__ __bool__ __len__ __lt__ __le__ __gt__ __ge__ __bytes__ __int__
+    __float__ __complex__ __index__""")
+"""What other code calls to look at an object."""
+_IDENTITY = _words("__eq__ __ne__ __hash__ __repr__")
+_OF_TEXTS = {name for kind in (str, bytes, int, float) for name in dir(kind)} - {
+    *(name for kind in (list, dict, set, datetime.datetime) for name in dir(kind) if name[0] != "_"),
+    *_words("real imag numerator denominator __class__ __doc__"),
+}
+"""Methods that show which object they are of when they are not called; whose text is one object tells who made it."""
 _NONE = ast.Constant(None)
+_DEFINED = _words("__class_getitem__ __post_init__")
+"""Special names that classes may define, besides those that are plain as attributes."""
 
 
 def unusual(tree: ast.Module, bound: Mapping[str, str], own: Set[str]) -> Iterator[tuple[int, str]]:
@@ -199,6 +210,16 @@ class _Look:
         self._names = {one.id for one in nodes if isinstance(one, ast.Name)}
         self._plain_here = set[ast.AST]()  # by its own name: called, a base, a decorator
         self._compared = set[ast.AST]()  # as a kind, or to take a part of it
+        self._stored = {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+        self._objects = {one.name for one in nodes if isinstance(one, ast.ClassDef)} - self._stored
+        own = {"object", *self._objects}
+        self._objects |= {
+            _name(to)
+            for one in nodes
+            if isinstance(one, ast.Assign) and _name(getattr(one.value, "func", one)) in own
+            for to in one.targets
+        }
+        self._stored |= self._functions
         self._targets = {to for one in nodes if isinstance(one, ast.Assign) for to in one.targets}
         self._said = set[ast.AST]()  # in a text for people, or copied to a wrapper
         self._local = {name for one in nodes for name in _local_names(one)}
@@ -227,6 +248,10 @@ class _Look:
                 kinds = [of]
             case ast.JoinedStr() | ast.Raise():
                 self._said.update(ast.walk(node))
+            case ast.Assign(targets=[ast.Name(id=to)], value=ast.Attribute(attr=its)) if _DUNDER.fullmatch(
+                to
+            ) and _DUNDER.fullmatch(its):
+                self._said.add(node.value)
             case ast.Assign(targets=[ast.Attribute(attr="__name__" | "__doc__" | "__qualname__" | "__module__" as to)]):
                 self._said.update([node.value] if getattr(node.value, "attr", "") == to else ())
         decorators = getattr(node, "decorator_list", ())
@@ -244,10 +269,10 @@ class _Look:
                 yield from self._import_from("" if level else str(module), [one.name for one in names])
             case (
                 ast.alias(asname=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store())
-            ) if name in _SPECIAL and node not in self._targets:
+            ) if _DUNDER.fullmatch(name or "") and node not in self._targets:
                 yield f"`{name}` of what is made"
             case ast.Name(id=name, ctx=ast.Load()) if name not in self._bound and node not in self._local:
-                if name in _NOT_BUILTINS:
+                if name in _NOT_BUILTINS or (_DUNDER.fullmatch(name) and name not in _BUILTINS | self._stored):
                     yield f"`{name}`"
                 yield from self._handed_on(node, name)
             case ast.Attribute() | ast.Name():
@@ -269,38 +294,48 @@ class _Look:
                     yield "parts by their places"
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 yield from self._function(node)
-                yield from _runs(node.returns)
-            case ast.ClassDef(bases=bases):
-                named = [full_name(one, self._bound) for one in bases]
-                yield from (f"`{one}`" for one in named if one.startswith("logging."))  # it is handed records
-            case ast.arg(annotation=kind) | ast.AnnAssign(annotation=kind):
-                yield from _runs(kind)
             case ast.Assert(test=test) if any(isinstance(one, ast.NamedExpr) for one in ast.walk(test)):
                 yield "whether asserts run"
-            case ast.Compare(left=left, comparators=others):
+            case ast.Compare(left=left, comparators=others, ops=ops):
                 yield from self._functions_in([left, *others])
+                for one, how, other in zip([left, *others], ops, others, strict=False):
+                    if isinstance(how, ast.Is | ast.IsNot) and not (self._is_one(one) or self._is_one(other)):
+                        yield "whether two values are one object"
+            case ast.ExceptHandler(type=None, body=[*_, last]) if not isinstance(last, ast.Raise):
+                yield "any error"
             case ast.FormattedValue(value=value):
                 yield from self._functions_in([value])
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
         """Yield what a function tells by the moment when it is called, or by what it hands to others."""
         name, parts = node.name, [*ast.walk(node)]
-        if name in ("__str__", "__repr__", "__format__", "__eq__"):
+        shown = any(_name(one) in ("property", "cached_property") for one in node.decorator_list)
+        if name in _SHOWN or shown:
             called = {getattr(one.func, "id", "") for one in parts if isinstance(one, ast.Call)}
             parts += [one for other in called for function in self._by.get(other, ()) for one in ast.walk(function)]
             yield from [f"when `{name}` is called"] if any(map(_keeps, parts)) else ()
-        elif name == "__del__":
-            yield "when `__del__` is called"
-        elif name in ("__reduce__", "__reduce_ex__"):
-            given = [one.value for one in parts if isinstance(one, ast.Return)]
-            if not all(isinstance(one, ast.Tuple) and not one.elts[2:] for one in given):
-                yield f"`{name}` of what is made"  # copies set what stands third on what stands first
+        elif _DUNDER.fullmatch(name) and name not in _ATTRIBUTES | _DEFINED:
+            yield f"when `{name}` is called"
         elif not node.decorator_list and any(isinstance(one, ast.Yield) for one in parts):
             ends = [
                 part for one in parts if isinstance(one, ast.Try) for end in one.finalbody for part in ast.walk(end)
             ]
-            if any(map(_keeps, ends)):
+            inside = [
+                one
+                for one in parts
+                if isinstance(one, ast.With) and _name(getattr(one.items[0].context_expr, "func", one)) != "open"
+            ]
+            if any(map(_keeps, ends)) or any(isinstance(one, ast.Yield) for part in inside for one in ast.walk(part)):
                 yield "when a generator is dropped"
+
+    def _is_one(self, node: ast.AST) -> bool:
+        """Whether who else uses this cannot tell: None and the like, a class, an object that this file makes."""
+        if isinstance(node, ast.Constant):
+            return node.value is None or isinstance(node.value, bool | type(...))
+        if isinstance(node, ast.Call) or getattr(node, "attr", "") == "__class__":
+            return not isinstance(node, ast.Call) or (_name(node.func) == "type" and len(node.args) == 1)
+        name, python = _name(node), self._bound.get(_name(node), "").split(".")[0] in sys.stdlib_module_names
+        return python or name in self._objects or (name not in self._stored and name in _BUILTINS | _OWN)
 
     def _functions_in(self, values: Sequence[ast.AST]) -> Iterator[str]:
         """Yield functions of this file of which code asks whether something else is in their place."""
@@ -311,7 +346,7 @@ class _Look:
         first = module.split(".")[0]
         if first not in sys.stdlib_module_names:
             yield from () if first in self._own else [f"`{first}`"]
-        elif name not in self._names and module not in _WHOLE:  # for other code
+        elif name not in self._names and module not in _OF:  # for other code
             yield f"`{module}`"
 
     def _import_from(self, module: str, names: Sequence[str]) -> Iterator[str]:
@@ -330,24 +365,26 @@ class _Look:
         if first in sys.stdlib_module_names:
             yield from self._of_python(full, node)
             yield from self._handed_on(node, full)
-        if isinstance(node, ast.Attribute) and node.attr in _OF_LOGS and node not in self._plain_here | self._compared:
-            yield f"`.{node.attr}` of another"
         if first not in sys.stdlib_module_names and isinstance(node, ast.Attribute):
             name = node.attr
             own = isinstance(node.ctx, ast.Store) and getattr(node.value, "id", "") in _OWN
             if not own and (not full or first in self._own) and not (name == "__name__" and node in self._said):
                 yield from _word(name)
-            if name == "name" and isinstance(node.ctx, ast.Store) and not own and self._has("dataclasses", "fields"):
-                yield "`.name` of a field"
-            if name == "__class__" and _name(node.value) not in _OWN:
-                yield from self._types()
-            if name == "parent" and self._has("logging", "getLogger"):
-                yield "`.parent`"
+            yield from self._uncalled(node, name) if isinstance(node.ctx, ast.Load) and node not in self._said else ()
             if name == "__dict__" and getattr(node.value, "id", "") not in _OWN:
                 yield "`__dict__` of another"
             written = isinstance(node.value, ast.Constant)
             if name in ("format", "format_map", "vformat") and node not in self._plain_here and not written:
                 yield f"`{name}` under another name"
+
+    def _uncalled(self, node: ast.Attribute, name: str) -> Iterator[str]:
+        """Yield a method that shows which object it is of, or that compares objects as `is` does."""
+        called, of = node in self._plain_here, node.value
+        if name in _IDENTITY and called:
+            if not (isinstance(of, ast.Call) and _name(of.func) == "super" and not of.args):
+                yield f"`{name}` of another"
+        elif name in _OF_TEXTS and not called and not isinstance(vars(builtins).get(_name(of)), type):
+            yield f"`{name}` that is not called"
 
     def _of_python(self, full: str, node: ast.AST) -> Iterator[str]:
         """Yield what a name of the standard library asks for; a module that nobody here imports tells who did."""
@@ -355,15 +392,10 @@ class _Look:
         while isinstance(root, ast.Attribute):
             root = root.value
         given = self._bound.get(_name(root), "").count(".") + 1
-        heads = {".".join(parts[:n]) for n in range(given + 1, len(parts) + 1)} & (_PACKAGES | _OF.keys() | _WHOLE)
+        heads = {".".join(parts[:n]) for n in range(given + 1, len(parts) + 1)} & (_PACKAGES | _OF.keys())
         heads -= {name for name, first, last in self._loaded if first <= line <= last} | {"os.path"}
         yield from (f"whether `{one}` is loaded" for one in sorted(heads))
         yield from _asked(full)
-
-    def _types(self) -> Iterator[str]:
-        """Yield what a file could make anew by the class of an object, with arguments that nobody looks at."""
-        kinds = ("operator", "attrgetter"), ("operator", "methodcaller"), ("warnings", "catch_warnings")
-        yield from (f"`type` where there is `{kind}`" for of, kind in kinds if self._has(of, kind))
 
     def _has(self, module: str, name: str) -> bool:
         return not {module, f"{module}.{name}"}.isdisjoint(self._bound.values())
@@ -381,19 +413,23 @@ class _Look:
         name = full.rpartition(".")[2] or getattr(func, "attr", "")
         yield from self._by_name(name, node)
         yield from _arguments(name, node.args, {one.arg: one.value for one in node.keywords})
+        if name in _BY_NAME and (len(node.args) < 2 or any(isinstance(one, ast.Starred) for one in node.args)):
+            yield f"more arguments of `{name}`"
+        if name == "super" and node.args and _name([*node.args, _NONE][1]) not in (*_OWN, "mcs", "mcls", "klass"):
+            yield "`super` of another"
+        if name == "__setattr__" and not all(isinstance(one, ast.Constant) for one in node.args[-2:-1]):
+            yield "`__setattr__` of a name that is made"
         if name in _MAKES_CLASSES and not all(
             _is_written(one) or getattr(one, "id", "") in self._known for one in node.args[1:2]
         ):
             yield f"`{name}` of names that are made"
-        if name == "type":
-            yield from self._types()
         if name in ("repr", "str", "format", "hash", "ascii"):
             yield from self._functions_in(node.args)
         if (name == "replace" and len(node.args) == 1 and not node.keywords) or (
             name == "group" and not node.args and self._has("pathlib", "Path")
         ):
             yield f"`{name}` of a path"  # of texts and matches they have other arguments, or no path is near
-        if name in ("property", "cached_property", "partialmethod") and not all(
+        if name in ("property", "cached_property") and not all(
             isinstance(one, ast.Lambda) or self._is_def(one) for one in node.args
         ):
             yield f"`{name}` of what is no function here"
@@ -405,22 +441,13 @@ class _Look:
                 full = full_name(of, self._bound)
                 python = full.split(".")[0] in sys.stdlib_module_names
                 yield from self._of_python(f"{full}.{word}", of) if python else _word(word)
-                if name == "setattr" and word in _SPECIAL:
+                if name == "setattr" and _DUNDER.fullmatch(word):
                     yield f"`{word}` of another"
             case _, [of, made, *_] if name in _BY_NAME:
                 known = self._known.get(getattr(made, "id", ""))
                 yield from (what for word in sorted(known or ()) for what in _word(word))
                 if known is None:
                     yield f"`{name}` of {full_name(of, self._bound) or 'a name that is made'}"
-            case "attrgetter" | "methodcaller" | "getattr_static", given:
-                names = {"attrgetter": given, "methodcaller": given[:1]}.get(name, given[1:2])
-                for one in names:
-                    if isinstance(one, ast.Constant):
-                        yield from (what for part in str(one.value).split(".") for what in _word(part))
-                    else:
-                        yield f"`{name}` of a name that is made"
-            case "vars", [of] if getattr(of, "id", "") not in _OWN:
-                yield "`vars` of another"
             case "format" | "format_map" | "vformat", _ if isinstance(node.func, ast.Attribute):
                 text = node.func.value
                 if not isinstance(text, ast.Constant) and getattr(text, "id", "") not in self._known:
@@ -439,7 +466,7 @@ class _Look:
         if name == "__match_args__" or (name == "__class__" and isinstance(target, ast.Attribute)):
             yield f"`{name}` of another"
             return
-        if names or name in ("__slots__", "__version__") or name not in _SPECIAL:
+        if names or name in ("__slots__", "__version__") or not _DUNDER.fullmatch(name):
             return
         same = getattr(value, "attr", getattr(value, "id", ""))
         parts = value.elts if isinstance(value, ast.Tuple | ast.List) else [value]
@@ -449,36 +476,18 @@ class _Look:
 
 def _arguments(name: str, given: Sequence[ast.expr], words: Mapping[str | None, ast.expr]) -> Iterator[str]:
     """Yield the arguments by which a call asks for its callers, or for more than its name says."""
-    plain = {"filterwarnings": 3, "simplefilter": 2, "wraps": 1, "update_wrapper": 2, "catch_warnings": 0}
-    named = _words("category message action append wrapped")
-    starred = name in (*plain, "warn", "type", "signature", "get_annotations") and (
-        None in words or any(isinstance(o, ast.Starred) for o in given)
-    )
-    if starred or (name in plain and (given[plain[name] :] or words.keys() - named)):
+    starred = name in ("wraps", "warn", "type") and (None in words or any(isinstance(o, ast.Starred) for o in given))
+    if starred or (name == "wraps" and (given[1:] or words.keys() - {"wrapped"})):
         yield f"more arguments of `{name}`"
-    elif name == "dir":
-        yield "`dir`"
-    elif name == "split" and getattr([*given, ast.Constant("")][0], "value", "") is None and not words:
-        yield "`split` of standard input"
     elif name == "type" and given[1:]:
         yield "`type` of a new class"
-    elif name in ("astimezone", "timestamp") and not words and getattr([*given, _NONE][0], "value", "") is None:
-        yield f"`{name}()`"
-    elif name in _OF_LOGS and words.keys() & {None, "stacklevel"}:
-        yield "`stacklevel=`"
     level = given[2] if name == "warn" and given[2:] else words.get("stacklevel")
-    if name not in _OF_LOGS and level is not None and getattr(level, "value", 0) not in (1, 2):
+    if level is not None and getattr(level, "value", 0) not in (1, 2):
         yield "`stacklevel=`"
-    yield from (f"`{one}=`" for one in ("eval_str", "assigned") if one in words)
 
 
 def _name(node: ast.AST) -> str:
     return str(getattr(node, "id", ""))
-
-
-def _runs(annotation: ast.AST | None) -> Iterator[str]:
-    texts = [one.value for one in ast.walk(annotation or _NONE) if isinstance(one, ast.Constant)]
-    yield from ("a text that is run" for one in texts if "(" in str(one))
 
 
 def _loaded(holder: ast.AST) -> Iterator[tuple[str, int, float]]:
@@ -518,7 +527,7 @@ def _word(name: str) -> Iterator[str]:
 def _asked(full: str) -> Iterator[str]:
     """Yield what of the standard library answers from more than it is given: clocks, paths, the environment."""
     parts = full.split(".")
-    known = [n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in _OF.keys() | _WHOLE]
+    known = [n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in _OF]
     if known:
         end, module = known[0], ".".join(parts[: known[0]])
         asks = [n for n in range(end, len(parts)) if not _is_plain(module, parts[end : n + 1])]
@@ -532,16 +541,12 @@ def _asked(full: str) -> Iterator[str]:
 def _is_plain(module: str, names: Sequence[str]) -> bool:
     """Whether the last of some names, of a module or of what the names before it stand for, is plain."""
     name = names[-1]
-    if f"{module}.{'.'.join(names)}" in _BUT:
-        return False
-    if len(names) > 1:
-        return name in _ATTRIBUTES or name.isupper()
-    return name.isupper() or (name in _OF[module] if module in _OF else not name.startswith("_"))
+    return name.isupper() or name in (_OF[module] if len(names) == 1 else _ATTRIBUTES)
 
 
-MODULES = frozenset(name.split(".")[0] for name in (*_OF, *_WHOLE))
+MODULES = frozenset(name.split(".")[0] for name in _OF)
 """Modules of which at least some names are plain, or those that hold such modules."""
-_PACKAGES = {".".join(name.split(".")[:n]) for name in (*_OF, *_WHOLE) for n in range(1, name.count(".") + 1)}
+_PACKAGES = {".".join(name.split(".")[:n]) for name in _OF for n in range(1, name.count(".") + 1)}
 """Packages that hold plain modules."""
 
 
