@@ -149,11 +149,12 @@ _LOOKS_UP = _words("""
 _ARE_KINDS = _words("type enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum")
 _SHADOWED = _LOOKS_UP | _NOT_BUILTINS
 _MAKES_CLASSES = _words("namedtuple NamedTuple TypedDict Enum IntEnum Flag IntFlag StrEnum")
+_NAMES = _words("__module__ __name__ __qualname__ __author__ __license__")
 _OWN = _words("self cls")
 _CHANGES = _words("next append add update pop popleft setdefault insert extend remove discard clear write put send set")
 _BY_NAME = _words("getattr hasattr setattr delattr")
-_FIELD = re.compile(r"\{[^{}]*?\.(\w+)[^{}]*\}|%\((pathname|funcName|threadName|processName|module)\)")
-"""What a text that is formatted asks an object, or a record of a log, for."""
+_FIELD = re.compile(r"\{([^{}]*)\}|%\((pathname|funcName|threadName|processName|module)\)")
+"""Where a text that is formatted asks an object, or a record of a log, for something."""
 _TELLING = _words("""
     asyncio builtins codecs contextlib doctest functools importlib inspect io logging os pathlib subprocess sys tempfile
     threading traceback types unittest warnings""")
@@ -463,10 +464,10 @@ class _Look:
             yield "`__module__` of another"
             return
         names = name == "__all__" and not isinstance(value, ast.Call | ast.Name)
-        if name == "__match_args__" or (name == "__class__" and isinstance(target, ast.Attribute)):
-            yield f"`{name}` of another"
-            return
         if names or name in ("__slots__", "__version__") or not _DUNDER.fullmatch(name):
+            return
+        if name not in _ATTRIBUTES | _NAMES or (name == "__class__" and isinstance(target, ast.Attribute)):
+            yield f"`{name}` of another"
             return
         same = getattr(value, "attr", getattr(value, "id", ""))
         parts = value.elts if isinstance(value, ast.Tuple | ast.List) else [value]
@@ -512,7 +513,8 @@ def _keeps(node: ast.AST) -> bool:
 def _in_text(text: str) -> Iterator[str]:
     """Yield what a text asks for that is formatted, or that is the name of something special."""
     for found in _FIELD.finditer(text):
-        yield from _word(found[1]) if found[1] else [f"`{found[2]}`"]
+        yield from (what for name in re.findall(r"\.([^\W\d]\w*)", found[1] or "") for what in _word(name))
+        yield from [f"`{found[2]}`"] if found[2] else ()
     if _DUNDER.fullmatch(text) and text != "__main__":
         yield from _word(text)
     if "<locals>" in text:
