@@ -254,9 +254,10 @@ def _model(place: Place) -> CheckResult:
     name = config.model_of(place.settings)
     if not name:
         return CheckResult("failed", "no model is named; only `--simulate` and `valve demo` work", _set_variable())
+    given, key = place.settings.model_kwargs, key_variable(name)
     if not place.call:
-        return CheckResult("ok", f"{name} (--call calls it)")
-    given = place.settings.model_kwargs
+        keyed = os.environ.get(key) or given.keys() & {"api_key", "api_base", "base_url"}
+        return CheckResult("ok", f"{name} (--call calls it){'' if keyed else f'; {key} is not set'}")
     try:
         message = {"role": "user", "content": "Answer with the word yes."}
         client().completion(model=name, messages=[message], **cheapest(given))
@@ -264,7 +265,7 @@ def _model(place: Place) -> CheckResult:
         fault = find_fault(e)
         if fault is None:
             return CheckResult("failed", f"{name}: {type(e).__name__}: {str(e)[:200]}", _set_variable())
-        hints = {"key": _set_variable(key_variable(name), "KEY"), "model": _set_variable()}
+        hints = {"key": _set_variable(key, "KEY"), "model": _set_variable()}
         again = own_command("valve", "doctor", "--call")  # only time, money or the provider can fix it
         return CheckResult("failed", f"{name}: {advice(fault, name, given, os.environ)}", hints.get(fault.kind, again))
     return CheckResult("ok", f"{name} answers")
