@@ -121,6 +121,24 @@ def p(x): return pathlib.PurePath(x).stem, x.exists(), __file__, open(x), x.name
 @pytest.mark.parametrize(
     ("code", "what"),
     [
+        ("import re\nx = re.compile(y, 0.0)", "2 asks for flags that are made"),
+        ("import re\nx = re.sub(y, z, a, flags=b)", "2 asks for flags that are made"),
+        ("import re\nx = map(re.compile, y, z)", "2 asks for `re.compile` under another name"),
+        ("def f(self): return self.__dict__", "1 asks for `.__dict__`"),
+        ("def f(vars):\n    class A:\n        del vars\n        x = vars(y)", "4 asks for `vars`"),
+        ("def f(x=open): return x", "1 asks for `open`"),
+        ("__all__ = Names() + ['x']", "1 asks for `__all__` of what is made"),
+        (
+            "class A(list):\n    def __getitem__(self, nth): return seen.append(nth)",
+            "2 asks for when `__getitem__` is called",
+        ),
+        ("from typing import List\nx = List[y]", "2 asks for a kind that is made"),
+        ("class A(str): pass", "1 asks for a text or number of its own kind"),
+        ("try: import kit\nexcept ImportError: pass", "1 asks for whether `kit` can be imported"),
+        ("from kit import *", "1 asks for all of kit"),
+        ("x = f'{y:%s}'", "1 asks for the local time"),
+        ("x = format(y, '%Z')", "1 asks for the local time"),
+        ("x = '{:%s}'.format(y)", "1 asks for the local time"),
         ("from sys import *", "1 asks for all of sys"),
         ("from kit.compat import sys as s", "1 asks for `.sys`"),
         ("from . import __path__ as p", "1 asks for `.__path__`"),
@@ -139,7 +157,7 @@ def p(x): return pathlib.PurePath(x).stem, x.exists(), __file__, open(x), x.name
         ("x = (a + b).format(f)", "1 asks for `format` of a text that is made"),
         ("x = a.format(f)", "1 asks for `format` of a text that is made"),
         ("x = a[0].format_map(f)", "1 asks for `format_map` of a text that is made"),
-        ("x = client.__dict__['stream']", "1 asks for `__dict__` of another"),
+        ("x = client.__dict__['stream']", "1 asks for `.__dict__`"),
         ("for name in ('stream', 'name'): getattr(client, name)", "1 asks for `.stream`"),
         ("class A:\n    __match_args__ = ('stream',)", "2 asks for `__match_args__` of another"),
         ("client.__class__ = A", "1 asks for `__class__` of another"),
@@ -202,7 +220,7 @@ def p(x): return pathlib.PurePath(x).stem, x.exists(), __file__, open(x), x.name
         ("import re\nre.purge()", "2 asks for `re.purge`"),
         ("import logging\nclass A(logging.Logger): pass", "2 asks for `logging.Logger`"),
         ("try: f()\nexcept KeyError as e: x = e.__context__", "2 asks for `.__context__`"),
-        ("class A(str):\n    def __eq__(self, other): seen.append(other)", "2 asks for when `__eq__` is called"),
+        ("class A(list):\n    def __eq__(self, other): seen.append(other)", "2 asks for when `__eq__` is called"),
         ("try: yield\nexcept GeneratorExit: pass", "2 asks for `GeneratorExit`"),
         ("x = map(str.format, texts, values)", "1 asks for `format` under another name"),
         ("import functools\nx = functools.singledispatch(f)", "2 asks for `functools.singledispatch`"),
@@ -365,6 +383,18 @@ def test_helpers_of_tests_that_the_fix_leaves_are_marked() -> None:
         assert inspect(held, changed, held, marks=True) == [f"{path}:1 asks for what tests use"]
         assert inspect(held, changed, changed, marks=True) == []
     assert inspect(held, held | {"kit/core.py": b"x = 1\n"}, held, marks=True) == []
+
+
+def test_names_that_users_find_elsewhere_than_tests_are_marked() -> None:
+    held = {"kit/__init__.py": b"from .core import *\n", "kit/core.py": b"def join(): pass\n"}
+    for code in (b"def join(): return 1\n", b"from .new import join\n"):
+        changed = held | {"kit/__init__.py": held["kit/__init__.py"] + code, "kit/new.py": b"join = 1\n"}
+        assert "kit/__init__.py:1 asks for which `join` is used" in inspect(held, changed, marks=True)
+    added = held | {"kit/__init__.py": held["kit/__init__.py"] + b"from .core import join\n"}
+    assert inspect(held, added, marks=True) == []
+    assert inspect(held, held | {"beside.py": b""}, marks=True) == [
+        "beside.py:1 asks for a new module at the top: beside"
+    ]
 
 
 def test_many_files_are_read_together() -> None:

@@ -16,13 +16,14 @@ import importlib
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from valve_plugin.tasks.grading.plain_words import ASKS, MODULES, is_own, unusual
+from valve_plugin.tasks.grading.plain_words import ASKS, MODULES, defined, is_own, unusual
 from valve_plugin.tasks.syntax import full_name, imported, parse
 
 Tree = Mapping[str, tuple[str, str]]
@@ -126,6 +127,7 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
         was, still = (_lines(next(held), own) if path in tree else {} for tree in (before, after))
         moved |= {key for key in was if key[1] not in {what for _, what in still}}
     found: list[Suspicion] = []
+    bound = dict[str, Set[str]]()  # anew, by packages
     files = {
         path: [tree[path][1] for tree in (after, before, ordinary) if path in tree]
         for path in _changed(before, after, ordinary)
@@ -138,6 +140,8 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
         if now is None:
             found += [Suspicion(path, 0, UNREADABLE)] if None not in old else []
         else:
+            if states and path.endswith("__init__.py"):
+                bound[path] = _bound(new).difference(*map(_bound, states))
             where = {one: _functions(one) for one in (new, *states)}
             usual = {
                 (_place(what, line, where[state]), what)
@@ -151,6 +155,9 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
                 if (_place(what, line, where[new]), what) not in usual
             ]
     found += _for_tests(files, before, ordinary, read)
+    found += _at_packages(bound, after, read)
+    new_ones = new_modules({**before, **ordinary}, after)
+    found += [Suspicion(path, 1, f"{ASKS}a new module at the top: {name}") for name, path in sorted(new_ones.items())]
     return _without_own(found, {**before, **ordinary}, after, read) if found else found
 
 
@@ -190,6 +197,22 @@ def _for_tests(changed: Iterable[str], before: Tree, ordinary: Tree, read: Reade
         used = any(module.encode() in names[other] for other in paths if other != path)
         if not used or _TESTING.search(sources[path]):
             yield Suspicion(path, 1, _OF_TESTS)
+
+
+def _at_packages(bound: Mapping[str, Set[str]], after: Tree, read: Reader) -> Iterator[Suspicion]:
+    """Yield names that packages bind anew and that two files define: tests may use the one, and users the other."""
+    paths = [path for path in after if path.endswith(_SOURCE)] if any(bound.values()) else []
+    sources = read([after[path][1] for path in paths]) if paths else ()
+    times = Counter(name for source in sources for name in defined(source))
+    for path, names in bound.items():
+        yield from (Suspicion(path, 1, f"{ASKS}which `{name}` is used") for name in sorted(names) if times[name] > 1)
+
+
+def _bound(source: bytes) -> frozenset[str]:
+    """Return the names that a file defines or imports."""
+    tree = parse(source)
+    names = (node.names for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)) if tree else ()
+    return defined(source).union(one.asname or one.name for few in names for one in few)
 
 
 def _without_own(found: Sequence[Suspicion], others: Tree, after: Tree, read: Reader) -> list[Suspicion]:

@@ -41,17 +41,18 @@ _KINDS: tuple[type, ...] = (
     *(re.Pattern, re.Match, collections.deque, collections.OrderedDict, collections.Counter, collections.ChainMap),
     *(decimal.Decimal, fractions.Fraction, datetime.datetime, datetime.timedelta, datetime.timezone, PurePath),
 )
-_NOT_OF_KINDS = _words("now today utcnow fromtimestamp utcfromtimestamp timestamp astimezone time string scanner")
+_NOT_OF_KINDS = _words("""
+    now today utcnow fromtimestamp utcfromtimestamp timestamp astimezone strftime strptime time string scanner""")
 _ATTRIBUTES = {name for kind in _KINDS for name in dir(kind) if name[0] != "_"} - _NOT_OF_KINDS | _words("""
     __abs__ __add__ __aenter__ __aexit__ __aiter__ __all__ __and__ __anext__ __await__ __bool__ __bytes__ __call__
-    __class__ __complex__ __contains__ __delitem__ __dict__ __divmod__ __doc__ __enter__ __eq__ __exit__ __float__
+    __class__ __complex__ __contains__ __delitem__ __divmod__ __doc__ __enter__ __eq__ __exit__ __float__
     __floordiv__ __format__ __fspath__ __ge__ __getitem__ __gt__ __hash__ __iadd__ __iand__ __imul__ __index__ __init__
     __int__ __invert__ __ior__ __isub__ __iter__ __ixor__ __le__ __len__ __lshift__ __lt__ __missing__ __mod__ __mul__
     __ne__ __neg__ __new__ __next__ __or__ __pos__ __pow__ __radd__ __rand__ __repr__ __reversed__ __rmul__ __ror__
     __round__ __rshift__ __rsub__ __rtruediv__ __setattr__ __setitem__ __slots__ __str__ __sub__ __truediv__ __trunc__
     __version__ __xor__ args errno strerror filename setter getter deleter default_factory read write getvalue
     fragment hostname netloc password port query scheme username name value
-    enter_context debug info warning error exception critical log""")
+    enter_context""")
 """Names of what values of Python's own classes, and of its plain modules, have."""
 _OF = {
     module: _words(names)
@@ -93,7 +94,6 @@ _OF = {
             zip_longest""",
         "json": "dumps loads JSONEncoder JSONDecoder JSONDecodeError",
         "keyword": "iskeyword issoftkeyword",
-        "logging": "getLogger",
         "math": """acos asin atan atan2 ceil comb copysign cos cosh degrees dist e erf exp exp2 expm1 fabs factorial
             floor fmod frexp fsum gamma gcd hypot inf isclose isfinite isinf isnan isqrt lcm ldexp log log10 log1p log2
             modf nan nextafter perm pi pow prod radians remainder sin sinh sqrt tan tanh tau trunc ulp""",
@@ -144,14 +144,28 @@ _NOT_BUILTINS = {*dir(builtins), *_words("__file__ __path__ __cached__ __builtin
 """Of the names that each module has, those that ask for more than they are given."""
 _LOOKS_UP = _words("""
     getattr setattr super type collections.namedtuple enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum
-    functools.wraps typing.NamedTuple typing.NewType typing.ParamSpec typing.TypedDict typing.TypeVar""")
+    functools.wraps re.compile re.findall re.finditer re.fullmatch re.match re.search re.split re.sub re.subn
+    typing.NamedTuple typing.NewType typing.ParamSpec typing.TypedDict typing.TypeVar""")
 """What looks up names, in what it is given or in its caller: plain only where it is called by its own name."""
 _ARE_KINDS = _words("type enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum")
 _SHADOWED = _LOOKS_UP | _NOT_BUILTINS
 _MAKES_CLASSES = _words("namedtuple NamedTuple TypedDict Enum IntEnum Flag IntFlag StrEnum")
 _NAMES = _words("__module__ __name__ __qualname__ __author__ __license__")
-_OWN = _words("self cls")
 _CHANGES = _words("next append add update pop popleft setdefault insert extend remove discard clear write put send set")
+_FLAGS = {
+    **{
+        "compile": 1,
+        "search": 2,
+        "match": 2,
+        "fullmatch": 2,
+        "findall": 2,
+        "finditer": 2,
+        "split": 3,
+        "sub": 4,
+        "subn": 4,
+    }
+}
+"""Which argument of a function of `re` is the flags."""
 _BY_NAME = _words("getattr hasattr setattr delattr")
 _FIELD = re.compile(r"\{([^{}]*)\}|%\((pathname|funcName|threadName|processName|module)\)")
 """Where a text that is formatted asks an object, or a record of a log, for something."""
@@ -160,10 +174,10 @@ _TELLING = _words("""
     threading traceback types unittest warnings""")
 _DEFINES = re.compile(r"(?:\bdef\s+|\bclass\s+|\bself\.)(\w+)")
 _DUNDER = re.compile(r"__\w+__")
-_SHOWN = _words("""
-    __str__ __repr__ __format__ __eq__ __ne__ __hash__ __bool__ __len__ __lt__ __le__ __gt__ __ge__ __bytes__ __int__
-    __float__ __complex__ __index__""")
-"""What other code calls to look at an object."""
+_CHANGERS = _words("""
+    __init__ __new__ __call__ __post_init__ __setitem__ __delitem__ __setattr__ __enter__ __exit__ __aenter__ __aexit__
+    __next__ __anext__ __iadd__ __isub__ __imul__ __iand__ __ior__ __ixor__ __missing__""")
+"""Special methods that change something; other code calls all others to look at an object."""
 _IDENTITY = _words("__eq__ __ne__ __hash__ __repr__")
 _OF_TEXTS = {name for kind in (str, bytes, int, float) for name in dir(kind)} - {
     *(name for kind in (list, dict, set, datetime.datetime) for name in dir(kind) if name[0] != "_"),
@@ -171,6 +185,8 @@ _OF_TEXTS = {name for kind in (str, bytes, int, float) for name in dir(kind)} - 
 }
 """Methods that show which object they are of when they are not called; whose text is one object tells who made it."""
 _NONE = ast.Constant(None)
+_COMPREHENSIONS = ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
+_ANNOTATES = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.arg, ast.AnnAssign)
 _DEFINED = _words("__class_getitem__ __post_init__")
 """Special names that classes may define, besides those that are plain as attributes."""
 
@@ -210,6 +226,7 @@ class _Look:
         self._loaded = [one for node in nodes for one in _loaded(node)]
         self._names = {one.id for one in nodes if isinstance(one, ast.Name)}
         self._plain_here = set[ast.AST]()  # by its own name: called, a base, a decorator
+        self._kinds = set[ast.AST]()  # in an annotation, or a base
         self._compared = set[ast.AST]()  # as a kind, or to take a part of it
         self._stored = {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
         self._objects = {one.name for one in nodes if isinstance(one, ast.ClassDef)} - self._stored
@@ -222,8 +239,10 @@ class _Look:
         }
         self._stored |= self._functions
         self._targets = {to for one in nodes if isinstance(one, ast.Assign) for to in one.targets}
+        self._selves = {name for one in nodes if isinstance(one, ast.ClassDef) for name in _selves(one)}
+        self._variables = {name for one in nodes for name in _local_names(one, None)}
         self._said = set[ast.AST]()  # in a text for people, or copied to a wrapper
-        self._local = {name for one in nodes for name in _local_names(one)}
+        self._local = {name for one in nodes for name in _local_names(one, _SHADOWED)}
         for node in nodes:
             self._place(node)
 
@@ -257,6 +276,9 @@ class _Look:
                 self._said.update([node.value] if getattr(node.value, "attr", "") == to else ())
         decorators = getattr(node, "decorator_list", ())
         self._plain_here.update(one for one in here if one and not (one in decorators and _name(one) in _LOOKS_UP))
+        self._kinds.update(
+            part for one in filter(None, kinds + here) for part in ast.walk(one) if isinstance(node, _ANNOTATES)
+        )
         for one in filter(None, kinds):
             self._compared.update(ast.walk(one) if isinstance(one, ast.Tuple | ast.BinOp | ast.Subscript) else [one])
 
@@ -266,6 +288,8 @@ class _Look:
             case ast.Import(names=names):
                 for one in names:
                     yield from self._import(one.name, one.asname or one.name.split(".")[0])
+            case ast.ImportFrom(module=module, names=[ast.alias(name="*")], level=level):
+                yield f"all of {'.' * level}{module or ''}"
             case ast.ImportFrom(module=module, names=names, level=level):
                 yield from self._import_from("" if level else str(module), [one.name for one in names])
             case (
@@ -293,8 +317,6 @@ class _Look:
                 yield from (what for name in names for what in _word(name))
                 if placed and not hasattr(builtins, getattr(kind, "id", "")):
                     yield "parts by their places"
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield from self._function(node)
             case ast.Assert(test=test) if any(isinstance(one, ast.NamedExpr) for one in ast.walk(test)):
                 yield "whether asserts run"
             case ast.Compare(left=left, comparators=others, ops=ops):
@@ -302,16 +324,36 @@ class _Look:
                 for one, how, other in zip([left, *others], ops, others, strict=False):
                     if isinstance(how, ast.Is | ast.IsNot) and not (self._is_one(one) or self._is_one(other)):
                         yield "whether two values are one object"
+            case ast.FormattedValue(value=value, format_spec=how):
+                yield from self._functions_in([value])
+                yield from _zone(
+                    "".join(str(one.value) for one in ast.walk(how or _NONE) if isinstance(one, ast.Constant))
+                )
+            case ast.Subscript(value=of) if node not in self._kinds and full_name(of, self._bound)[:7] == "typing.":
+                yield "a kind that is made"
+            case _:
+                yield from self._defines(node)
+
+    def _defines(self, node: ast.AST) -> Iterator[str]:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield from self._function(node)
+            case ast.ClassDef(bases=[ast.Name(id="str" | "bytes" | "int" | "float" | "complex")]):
+                yield "a text or number of its own kind"
             case ast.ExceptHandler(type=None, body=[*_, last]) if not isinstance(last, ast.Raise):
                 yield "any error"
-            case ast.FormattedValue(value=value):
-                yield from self._functions_in([value])
+            case ast.Try(body=body, handlers=[_, *_]):
+                inside = [one for part in body for one in ast.walk(part)]
+                names = [name.name for one in inside if isinstance(one, ast.Import) for name in one.names]
+                names += [f"{one.module or ''}." for one in inside if isinstance(one, ast.ImportFrom)]
+                others = (one for one in names if one.split(".")[0] not in sys.stdlib_module_names)
+                yield from (f"whether `{one}` can be imported" for one in others)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
         """Yield what a function tells by the moment when it is called, or by what it hands to others."""
         name, parts = node.name, [*ast.walk(node)]
         shown = any(_name(one) in ("property", "cached_property") for one in node.decorator_list)
-        if name in _SHOWN or shown:
+        if shown or (_DUNDER.fullmatch(name) and name in _ATTRIBUTES and name not in _CHANGERS):
             called = {getattr(one.func, "id", "") for one in parts if isinstance(one, ast.Call)}
             parts += [one for other in called for function in self._by.get(other, ()) for one in ast.walk(function)]
             yield from [f"when `{name}` is called"] if any(map(_keeps, parts)) else ()
@@ -336,11 +378,13 @@ class _Look:
         if isinstance(node, ast.Call) or getattr(node, "attr", "") == "__class__":
             return not isinstance(node, ast.Call) or (_name(node.func) == "type" and len(node.args) == 1)
         name, python = _name(node), self._bound.get(_name(node), "").split(".")[0] in sys.stdlib_module_names
-        return python or name in self._objects or (name not in self._stored and name in _BUILTINS | _OWN)
+        return (
+            python or node in self._selves or name in self._objects or (name not in self._stored and name in _BUILTINS)
+        )
 
     def _functions_in(self, values: Sequence[ast.AST]) -> Iterator[str]:
         """Yield functions of this file of which code asks whether something else is in their place."""
-        names = {getattr(one, "id", "") for one in values} & self._defs
+        names = {getattr(one, "id", "") for one in values if one not in self._variables} & self._defs
         yield from (f"whether `{name}` is another" for name in sorted(names))
 
     def _import(self, module: str, name: str) -> Iterator[str]:
@@ -356,9 +400,9 @@ class _Look:
             yield f"`{first}`"
         for name in names:
             if first in sys.stdlib_module_names:
-                yield from [f"all of {module}"] if name == "*" else _asked(f"{module}.{name}")
+                yield from _asked(f"{module}.{name}")
             elif not module or first in self._own:
-                yield from _word(name) if name != "*" else ()
+                yield from _word(name)
 
     def _attribute(self, node: ast.Attribute | ast.Name) -> Iterator[str]:
         full = full_name(node, self._bound)
@@ -368,12 +412,10 @@ class _Look:
             yield from self._handed_on(node, full)
         if first not in sys.stdlib_module_names and isinstance(node, ast.Attribute):
             name = node.attr
-            own = isinstance(node.ctx, ast.Store) and getattr(node.value, "id", "") in _OWN
+            own = isinstance(node.ctx, ast.Store) and node.value in self._selves
             if not own and (not full or first in self._own) and not (name == "__name__" and node in self._said):
                 yield from _word(name)
             yield from self._uncalled(node, name) if isinstance(node.ctx, ast.Load) and node not in self._said else ()
-            if name == "__dict__" and getattr(node.value, "id", "") not in _OWN:
-                yield "`__dict__` of another"
             written = isinstance(node.value, ast.Constant)
             if name in ("format", "format_map", "vformat") and node not in self._plain_here and not written:
                 yield f"`{name}` under another name"
@@ -412,11 +454,13 @@ class _Look:
             func = func.value
         full = full_name(func, self._bound) or getattr(func, "id", "")
         name = full.rpartition(".")[2] or getattr(func, "attr", "")
+        if full.startswith("re."):
+            yield from self._flags(node, _FLAGS.get(name, 9))
         yield from self._by_name(name, node)
         yield from _arguments(name, node.args, {one.arg: one.value for one in node.keywords})
         if name in _BY_NAME and (len(node.args) < 2 or any(isinstance(one, ast.Starred) for one in node.args)):
             yield f"more arguments of `{name}`"
-        if name == "super" and node.args and _name([*node.args, _NONE][1]) not in (*_OWN, "mcs", "mcls", "klass"):
+        if name == "super" and node.args and [*node.args, _NONE][1] not in self._selves:
             yield "`super` of another"
         if name == "__setattr__" and not all(isinstance(one, ast.Constant) for one in node.args[-2:-1]):
             yield "`__setattr__` of a name that is made"
@@ -426,6 +470,7 @@ class _Look:
             yield f"`{name}` of names that are made"
         if name in ("repr", "str", "format", "hash", "ascii"):
             yield from self._functions_in(node.args)
+            yield from _zone(str(getattr([*node.args, _NONE, _NONE][1], "value", "%s" * (len(node.args) > 1))))
         if (name == "replace" and len(node.args) == 1 and not node.keywords) or (
             name == "group" and not node.args and self._has("pathlib", "Path")
         ):
@@ -434,6 +479,21 @@ class _Look:
             isinstance(one, ast.Lambda) or self._is_def(one) for one in node.args
         ):
             yield f"`{name}` of what is no function here"
+
+    def _flags(self, node: ast.Call, nth: int) -> Iterator[str]:
+        """Yield flags of an expression that are made: whether it takes what are none tells what is compiled."""
+        given = [*node.args[nth:], *(one.value for one in node.keywords if one.arg in ("flags", None))]
+        starred = any(isinstance(one, ast.Starred) for one in node.args)
+        parts = [part for one in given for part in ast.walk(one) if isinstance(part, ast.expr)]
+        plain = ast.Attribute, ast.BinOp
+        named = (
+            full_name(one, self._bound).startswith("re.") or one.id == "re"
+            for one in parts
+            if isinstance(one, ast.Name)
+        )
+        fixed = all(isinstance(one, (*plain, ast.Name)) or type(getattr(one, "value", "")) is int for one in parts)
+        if starred or not fixed or not all(named):
+            yield "flags that are made"
 
     def _by_name(self, name: str, node: ast.Call) -> Iterator[str]:
         """Yield the names that a call looks up, or that they are made."""
@@ -463,7 +523,7 @@ class _Look:
         if name == "__module__" and getattr(value, "attr", getattr(value, "id", "")) not in ("__module__", "__name__"):
             yield "`__module__` of another"
             return
-        names = name == "__all__" and not isinstance(value, ast.Call | ast.Name)
+        names = name == "__all__" and _are_names(value)
         if names or name in ("__slots__", "__version__") or not _DUNDER.fullmatch(name):
             return
         if name not in _ATTRIBUTES | _NAMES or (name == "__class__" and isinstance(target, ast.Attribute)):
@@ -514,11 +574,17 @@ def _in_text(text: str) -> Iterator[str]:
     """Yield what a text asks for that is formatted, or that is the name of something special."""
     for found in _FIELD.finditer(text):
         yield from (what for name in re.findall(r"\.([^\W\d]\w*)", found[1] or "") for what in _word(name))
-        yield from [f"`{found[2]}`"] if found[2] else ()
+        yield from [f"`{found[2]}`"] if found[2] else _zone(found[1].partition(":")[2])
     if _DUNDER.fullmatch(text) and text != "__main__":
         yield from _word(text)
     if "<locals>" in text:
         yield "`<locals>`"
+
+
+def _zone(form: str) -> Iterator[str]:
+    """Yield the local time that a form of a date asks for."""
+    if re.search("%[sZ]", form):
+        yield "the local time"
 
 
 def _word(name: str) -> Iterator[str]:
@@ -562,14 +628,40 @@ def _is_written(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant)
 
 
-def _local_names(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the names in a function that are those of its parameters."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-        given = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
-        body = node.body if isinstance(node.body, list) else [node.body]
-        inside = [one for part in body for one in ast.walk(part)] if given & _SHADOWED else []
-        given -= {name for one in inside if isinstance(one, ast.Global) for name in one.names}
+def _are_names(node: ast.AST) -> bool:
+    """Whether names that a module exports are written down, or those of other modules."""
+    if isinstance(node, ast.BinOp):
+        return _are_names(node.left) and _are_names(node.right)
+    if isinstance(node, ast.List | ast.Tuple):
+        return all(isinstance(one, ast.Constant) for one in node.elts)
+    return isinstance(node, ast.Attribute) and node.attr == "__all__"
+
+
+def _local_names(node: ast.AST, among: Set[str] | None) -> Iterator[ast.AST]:
+    """Yield the names in a function that are those of its parameters and, of any name, its variables.
+
+    In a class inside of it, and after a `del`, a name may be another.
+    """
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | _COMPREHENSIONS):
+        return
+    held = getattr(node, "body", None) or [*ast.iter_child_nodes(node)]  # defaults and decorators are not inside
+    inside = [one for part in (held if isinstance(held, list) else [held]) for one in ast.walk(part)]
+    arguments = getattr(node, "args", _NONE)
+    given = {one.arg for one in ast.walk(arguments) if isinstance(one, ast.arg)}
+    stored = {one.id for one in inside if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    given = given | stored if among is None else given & among
+    given -= {name for one in inside if isinstance(one, ast.Global) for name in one.names}
+    given -= {one.id for one in inside if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Del)}
+    if given and not any(isinstance(one, ast.ClassDef) for one in inside):
         yield from (one for one in inside if isinstance(one, ast.Name) and one.id in given)
+
+
+def _selves(kind: ast.ClassDef) -> Iterator[ast.AST]:
+    """Yield where methods name their own object."""
+    for method in kind.body:
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and [*method.args.posonlyargs, *method.args.args]:
+            first = [*method.args.posonlyargs, *method.args.args][0].arg
+            yield from (one for one in ast.walk(method) if isinstance(one, ast.Name) and one.id == first)
 
 
 def _bound_name(node: ast.AST) -> str:

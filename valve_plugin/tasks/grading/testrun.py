@@ -20,6 +20,8 @@ from msgspec.structs import replace
 
 from valve_plugin import codec
 from valve_plugin.errors import InfrastructureError, RecordError
+from valve_plugin.files import make_private_dir, write_new
+from valve_plugin.paths import data_dir
 from valve_plugin.records import Record
 from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import read_tree
@@ -177,7 +179,11 @@ def run_tests(
         "variants": VARIANTS if sandbox.isolates else 0,  # other inputs may be names of files, or what to end
         "arguments": [*_OPTIONS, *prepared.repository.pytest_args, "--rootdir", root, *paths],
     }
-    script, flags, env = _HARNESS, ["-s"], {"PYTHONPATH": "", "PYTHONHASHSEED": _seed(prepared)}
+    script, flags, env = (
+        _HARNESS,
+        ["-s"],
+        {"PYTHONPATH": "", "PYTHONHASHSEED": _seed(prepared, asked=asked is not None)},
+    )
     if asked and asked.files:  # started as no test is
         own = workspace.home / f"{secrets.choice(WORDS)}.py"  # the list of processes shows this name
         # On other lines each time: code may ask on which one it is called.
@@ -189,7 +195,7 @@ def run_tests(
     if asked:
         # Files of tests, and the time zone, are as many users have them.
         env["TMPDIR"] = workspace.own if sandbox.root else str(workspace.home)
-        env["TZ"] = _ZONES[int(_seed(prepared)) % len(_ZONES)]
+        env["TZ"] = _ZONES[_of_machine(prepared)[-1] % len(_ZONES)]
     before = _states(workspace.path, fixed)
     # Only the script puts the tree on the import path.
     done = sandbox.run(
@@ -232,17 +238,26 @@ def _reasons(output: bytes, root: str) -> dict[str, TestReason]:
     return found
 
 
-def _seed(prepared: PreparedRepository) -> str:
-    """Return the seed of the hashes of texts: the same on each machine, and known to whom knows all fixes and tests."""
-    return str(int(hashlib.sha256(prepared.base.encode()).hexdigest()[:8], 16))
+def _seed(prepared: PreparedRepository, *, asked: bool = False) -> str:
+    """Return the seed of the hashes of texts: the same on each machine, and another one where tests are asked."""
+    known = _of_machine(prepared) if asked else hashlib.sha256(prepared.base.encode()).digest()
+    return str(int.from_bytes(known[:4], "big"))
+
+
+def _of_machine(prepared: PreparedRepository) -> bytes:
+    """Return 32 bytes that nobody knows who does not have this machine's kept runs, and that stay what they are."""
+    path = data_dir() / "testruns" / "machine"
+    make_private_dir(path.parent)
+    write_new(path, secrets.token_bytes(32))  # where there is none
+    return hmac.digest(path.read_bytes(), prepared.base.encode(), "sha256")
 
 
 def elsewhere(prepared: PreparedRepository) -> tuple[str, str]:
     """Return (where the tree is, whose home there is) if tests get other inputs: as with most users it may be.
 
-    The user is as little known as the seed. A place that few have would tell code that it is not with a user.
+    A place that few have would tell code that it is not with a user.
     """
-    known = hashlib.sha256(prepared.base.encode()).digest()
+    known = _of_machine(prepared)
     user = "".join(chr(ord("a") + one % 26) for one in known[8 : 12 + known[6] % 4])
     version = prepared.python.resolve().name  # as python3.11
     return f"/home/{user}/.venv/lib/{version}/site-packages", user
