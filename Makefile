@@ -3,8 +3,8 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# One more test process than cores: a part of their time they wait for what they started.
-JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)
+# Two more test processes than cores: half of their time they wait for what they started.
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 2)
 TESTS ?= tests
 EXTRAS ?= dev
 BIN := $(VENV)/bin

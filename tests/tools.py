@@ -112,10 +112,9 @@ def unit() -> float:
 
 
 def _spent(work: Callable[[], object]) -> float:
-    gc.collect()  # not the memory that other tests left
-    gc.disable()
+    gc.disable()  # a collection would look through the memory that other tests left
     try:
-        before = time.thread_time()  # nor threads that they left
+        before = time.thread_time()  # without threads that they left
         work()
         return time.thread_time() - before
     finally:

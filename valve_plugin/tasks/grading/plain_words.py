@@ -470,7 +470,8 @@ class _Look:
             yield f"`{name}` of names that are made"
         if name in ("repr", "str", "format", "hash", "ascii"):
             yield from self._functions_in(node.args)
-            yield from _zone(str(getattr([*node.args, _NONE, _NONE][1], "value", "%s" * (len(node.args) > 1))))
+        if _name(func) == "format" and node.args[1:]:
+            yield from _zone(str(getattr(node.args[1], "value", "%s")))
         if (name == "replace" and len(node.args) == 1 and not node.keywords) or (
             name == "group" and not node.args and self._has("pathlib", "Path")
         ):
