@@ -397,6 +397,16 @@ def test_names_that_users_find_elsewhere_than_tests_are_marked() -> None:
     ]
 
 
+def test_functions_of_the_project_that_ask_are_marked_where_a_function_uses_them_anew() -> None:
+    held = {"kit/core.py": b"def join(): return 1\ndef split(): return load(2)\n"}
+    held["kit/files.py"] = b"import os\ndef home(): return os.environ['HOME']\ndef load(x): return home() + x\n"
+    held["kit/plain.py"] = b"def home_of(x): return x\n"
+    added = b"from .files import load\nfrom .plain import home_of\ndef join(): return load(home_of(1))\n"
+    added += b"def split(): return load(2)\n"
+    assert inspect(held, held | {"kit/core.py": added}, marks=True) == ["kit/core.py:3 asks for what `load` asks for"]
+    assert inspect(held, held | {"kit/core.py": added}, {"kit/core.py": added}, marks=True) == []
+
+
 def test_many_files_are_read_together() -> None:
     calls: list[int] = []
 
@@ -408,7 +418,7 @@ def test_many_files_are_read_together() -> None:
     after = before | {f"a{n}.py": ("100644", "new") for n in range(0, 100, 2)} | {"b.py": ("100644", "frames")}
     found = inspect_patch(before, after, before, read)
     assert {one.path for one in found if one.refuses} == {"b.py"}
-    assert calls == [50 * 2, 50 * 3 + 1, 100]
+    assert calls == [50 * 2, 50 * 3 + 1, 100, 100], "a call is a process"
 
 
 def test_new_modules() -> None:

@@ -18,12 +18,12 @@ import sys
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from valve_plugin.tasks.grading.plain_words import ASKS, MODULES, defined, is_own, unusual
+from valve_plugin.tasks.grading.plain_words import ASKS, MODULES, PLAIN, defined, is_own, unusual
 from valve_plugin.tasks.syntax import full_name, imported, parse
 
 Tree = Mapping[str, tuple[str, str]]
@@ -82,6 +82,7 @@ _BINARY = (b"\x7fELF", b"MZ", b"PK\x03\x04")
 _LOADED = (".so", ".pyd", ".dll", ".dylib", ".pyc", ".pyo", ".pth", ".egg", ".egg-link", ".whl", ".pyz", ".pdbrc")
 """Ends of files that Python, or its start, loads as code."""
 _IMPORTS = re.compile(rb"\b(?:from|import)\b[^\n(]*(?:\([^)]*)?")
+_DEFINED = re.compile(rb"\bdef[ \t]+(\w+)")
 _NAMED = re.compile(rb"['\"](?:[^'\"\n]*[./])?([^'\"./\n]+?)(?:\.py)?(?=['\"])")
 """How a module is named in a text."""
 _METADATA = (".dist-info", ".egg-info", "__pycache__")
@@ -128,6 +129,7 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
         moved |= {key for key in was if key[1] not in {what for _, what in still}}
     found: list[Suspicion] = []
     bound = dict[str, Set[str]]()  # anew, by packages
+    named = dict[str, Mapping[tuple[str, str], int]]()  # anew, by functions of files
     files = {
         path: [tree[path][1] for tree in (after, before, ordinary) if path in tree]
         for path in _changed(before, after, ordinary)
@@ -142,6 +144,7 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
         else:
             if states and path.endswith("__init__.py"):
                 bound[path] = _bound(new).difference(*map(_bound, states))
+            named[path] = {k: line for k, line in _named(new).items() if all(k not in _named(one) for one in states)}
             where = {one: _functions(one) for one in (new, *states)}
             usual = {
                 (_place(what, line, where[state]), what)
@@ -156,6 +159,7 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
             ]
     found += _for_tests(files, before, ordinary, read)
     found += _at_packages(bound, after, read)
+    found += _by_helpers(named, {**before, **ordinary}, own, read)
     new_ones = new_modules({**before, **ordinary}, after)
     found += [Suspicion(path, 1, f"{ASKS}a new module at the top: {name}") for name, path in sorted(new_ones.items())]
     return _without_own(found, {**before, **ordinary}, after, read) if found else found
@@ -178,8 +182,55 @@ def _functions(source: bytes) -> list[tuple[int, int, str]]:
 
 def _place(what: str, line: int, functions: Sequence[tuple[int, int, str]]) -> str:
     """Return where something is ordinary: in its file what refuses a patch, in its function what marks one."""
-    names = [name for first, last, name in functions if first <= line <= last] if what.startswith(ASKS) else []
-    return names[0] if names else ""
+    return _function(line, functions) if what.startswith(ASKS) else ""
+
+
+def _function(line: int, functions: Sequence[tuple[int, int, str]]) -> str:
+    return next((name for first, last, name in functions if first <= line <= last), "")
+
+
+@lru_cache(maxsize=512)
+def _named(source: bytes) -> Mapping[tuple[str, str], int]:
+    """Return the lines of the names that the functions of a file use, by function and name."""
+    tree, functions = parse(source), _functions(source)
+    nodes = [one for one in ast.walk(tree) if isinstance(one, ast.Name | ast.Attribute)] if tree else []
+    used = ((one, one.id if isinstance(one, ast.Name) else one.attr) for one in nodes if isinstance(one.ctx, ast.Load))
+    return {(_function(one.lineno, functions), name): one.lineno for one, name in used if name not in PLAIN}
+
+
+def _by_helpers(
+    named: Mapping[str, Mapping[tuple[str, str], int]], held: Tree, own: frozenset[str], read: Reader
+) -> Iterator[Suspicion]:
+    """Yield functions of the project that a patch uses anew and that, or what they use, ask Python for something."""
+    paths = [path for path in held if path.endswith(_SOURCE)] if any(named.values()) else []
+    by = dict[str, list[bytes]]()
+    for source in read([held[path][1] for path in paths]) if paths else ():
+        for name in set(_DEFINED.findall(source)):
+            by.setdefault(name.decode(), []).append(source)
+
+    @cache
+    def asks(name: str, below: int) -> bool:
+        for source in by.get(name, ()):
+            functions = [one for one in _functions(source) if one[2].rpartition(".")[2] == name]
+            if any(_function(line, functions) for line, what in uses(source, own) or () if _asks_python(what)):
+                return True
+            inside = {other for place, other in _named(source) if place in {one for _, _, one in functions}}
+            if below and any(asks(other, below - 1) for other in inside - {name}):
+                return True
+        return False
+
+    for path, names in named.items():
+        yield from (
+            Suspicion(path, n, f"{ASKS}what `{name}` asks for") for (_, name), n in names.items() if asks(name, 2)
+        )
+
+
+def _asks_python(what: str) -> bool:
+    """Whether something asks Python, or the machine, for what it is not given."""
+    name = what.removeprefix(f"{ASKS}`").removesuffix("`")
+    return (
+        not what.startswith(ASKS) or name == "open" or ("." in name and name.split(".")[0] in sys.stdlib_module_names)
+    )
 
 
 def _for_tests(changed: Iterable[str], before: Tree, ordinary: Tree, read: Reader) -> Iterator[Suspicion]:

@@ -142,6 +142,7 @@ _BUILTINS = _words("""
 }
 _NOT_BUILTINS = {*dir(builtins), *_words("__file__ __path__ __cached__ __builtins__ __annotations__")} - _BUILTINS
 """Of the names that each module has, those that ask for more than they are given."""
+PLAIN = _ATTRIBUTES | _BUILTINS
 _LOOKS_UP = _words("""
     getattr setattr super type collections.namedtuple enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum
     functools.wraps re.compile re.findall re.finditer re.fullmatch re.match re.search re.split re.sub re.subn
