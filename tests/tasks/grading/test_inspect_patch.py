@@ -139,10 +139,16 @@ def p(x): return pathlib.PurePath(x).stem, x.exists(), __file__, open(x), x.name
         ("x = f'{y:%s}'", "1 asks for the local time"),
         ("x = format(y, '%Z')", "1 asks for the local time"),
         ("x = '{:%s}'.format(y)", "1 asks for the local time"),
+        ("def f():\n    from math import floor as open\nx = open(y)", "2 asks for what `open` is"),
+        ("import kit\nx = kit.items.os", "2 asks for `os` through another module"),
+        ("x = map(hasattr, y, z)", "1 asks for `hasattr` under another name"),
+        ("def f(self, y): return self is y", "1 asks for whether two values are one object"),
+        ("X = object()\ndef f(X, y): return y is X", "2 asks for whether two values are one object"),
+        ("from typing import List\nx = f(List)", "2 asks for a kind that is made"),
         ("from sys import *", "1 asks for all of sys"),
-        ("from kit.compat import sys as s", "1 asks for `.sys`"),
+        ("from kit.compat import sys as s", "1 asks for `sys` through another module"),
         ("from . import __path__ as p", "1 asks for `.__path__`"),
-        ("import kit\nx = kit.os", "2 asks for `.os`"),
+        ("import kit\nx = kit.os", "2 asks for `os` through another module"),
         ("x = getattr(f, name.lower())", "1 asks for `getattr` of a name that is made"),
         ("x = getattr(f, name)", "1 asks for `getattr` of a name that is made"),
         (
@@ -395,6 +401,15 @@ def test_names_that_users_find_elsewhere_than_tests_are_marked() -> None:
     assert inspect(held, held | {"beside.py": b""}, marks=True) == [
         "beside.py:1 asks for a new module at the top: beside"
     ]
+
+
+def test_another_library_is_looked_at_word_by_word() -> None:
+    held = {"a.py": b"import click\ndef f(): return click.echo(1)\n", "b.py": b"from click import style\n"}
+    added = b"import click\ndef f(): return click.echo(1), click.style(1), click.formatting.FORCED_WIDTH\n"
+    found = [f"a.py:2 asks for `click.formatting{more}`" for more in (".FORCED_WIDTH", "")]
+    assert inspect(held, held | {"a.py": added + b"FORCED_WIDTH = 1\n"}, marks=True) == found
+    more = held["a.py"] + b"".join(b"import click.a%d as c\n" % n for n in range(6))
+    assert "a.py:1 asks for a name of more than 5 meanings" in inspect(held, held | {"a.py": more}, marks=True)
 
 
 def test_functions_of_the_project_that_ask_are_marked_where_a_function_uses_them_anew() -> None:

@@ -305,7 +305,7 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
     stands_for = dict[str, list[str]]()  # by imported name
     for node in nodes:
         for name, what in imported(node):
-            stands_for.setdefault(name, []).append(what)
+            stands_for.setdefault(name, []).extend([what] if what not in stands_for.get(name, ()) else ())
         if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call):
             texts.add(node.value)
         elif isinstance(node, ast.Attribute):
@@ -329,6 +329,8 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
                 ):
                     found[getattr(node, "lineno", 0), what] = None
         found |= dict.fromkeys(unusual(tree, bound, own))
+    if any(len(what) > _MOST_MEANINGS for what in stands_for.values()):
+        found[1, f"{ASKS}a name of more than {_MOST_MEANINGS} meanings"] = None
     return tuple(sorted(found, key=lambda one: one[0]))
 
 

@@ -144,7 +144,7 @@ _NOT_BUILTINS = {*dir(builtins), *_words("__file__ __path__ __cached__ __builtin
 """Of the names that each module has, those that ask for more than they are given."""
 PLAIN = _ATTRIBUTES | _BUILTINS
 _LOOKS_UP = _words("""
-    getattr setattr super type collections.namedtuple enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum
+    getattr hasattr setattr super type collections.namedtuple enum.Enum enum.IntEnum enum.Flag enum.IntFlag enum.StrEnum
     functools.wraps re.compile re.findall re.finditer re.fullmatch re.match re.search re.split re.sub re.subn
     typing.NamedTuple typing.NewType typing.ParamSpec typing.TypedDict typing.TypeVar""")
 """What looks up names, in what it is given or in its caller: plain only where it is called by its own name."""
@@ -167,6 +167,10 @@ _FLAGS = {
     }
 }
 """Which argument of a function of `re` is the flags."""
+_MADE_KINDS = {f"typing.{name}" for name in _OF["typing"] if name[0].isupper()} - {
+    f"typing.{name}" for name in ("NamedTuple", "NewType", "ParamSpec", "TypeVar", "TypedDict", "Generic", "Protocol")
+}
+"""What keeps what it was asked for, for all who ask."""
 _BY_NAME = _words("getattr hasattr setattr delattr")
 _FIELD = re.compile(r"\{([^{}]*)\}|%\((pathname|funcName|threadName|processName|module)\)")
 """Where a text that is formatted asks an object, or a record of a log, for something."""
@@ -225,12 +229,19 @@ class _Look:
         self._functions = {one.name for one in nodes if isinstance(one, ast.FunctionDef | ast.ClassDef)}
         self.texts = {one.value for one in nodes if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)}
         self._loaded = [one for node in nodes for one in _loaded(node)]
+        self._imports = {
+            name.asname or name.name
+            for one in nodes
+            if isinstance(one, ast.Import | ast.ImportFrom)
+            for name in one.names
+        }
         self._names = {one.id for one in nodes if isinstance(one, ast.Name)}
         self._plain_here = set[ast.AST]()  # by its own name: called, a base, a decorator
         self._kinds = set[ast.AST]()  # in an annotation, or a base
         self._compared = set[ast.AST]()  # as a kind, or to take a part of it
         self._stored = {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-        self._objects = {one.name for one in nodes if isinstance(one, ast.ClassDef)} - self._stored
+        self._times = Counter(map(_bound_name, nodes))
+        self._objects = {one.name for one in nodes if isinstance(one, ast.ClassDef)}
         own = {"object", *self._objects}
         self._objects |= {
             _name(to)
@@ -330,8 +341,6 @@ class _Look:
                 yield from _zone(
                     "".join(str(one.value) for one in ast.walk(how or _NONE) if isinstance(one, ast.Constant))
                 )
-            case ast.Subscript(value=of) if node not in self._kinds and full_name(of, self._bound)[:7] == "typing.":
-                yield "a kind that is made"
             case _:
                 yield from self._defines(node)
 
@@ -341,6 +350,8 @@ class _Look:
                 yield from self._function(node)
             case ast.ClassDef(bases=[ast.Name(id="str" | "bytes" | "int" | "float" | "complex")]):
                 yield "a text or number of its own kind"
+            case ast.alias(name=name, asname=given) if hasattr(builtins, given or name):
+                yield f"what `{given or name}` is"  # an import in a function gives no name elsewhere
             case ast.ExceptHandler(type=None, body=[*_, last]) if not isinstance(last, ast.Raise):
                 yield "any error"
             case ast.Try(body=body, handlers=[_, *_]):
@@ -378,10 +389,9 @@ class _Look:
             return node.value is None or isinstance(node.value, bool | type(...))
         if isinstance(node, ast.Call) or getattr(node, "attr", "") == "__class__":
             return not isinstance(node, ast.Call) or (_name(node.func) == "type" and len(node.args) == 1)
-        name, python = _name(node), self._bound.get(_name(node), "").split(".")[0] in sys.stdlib_module_names
-        return (
-            python or node in self._selves or name in self._objects or (name not in self._stored and name in _BUILTINS)
-        )
+        name = _name(node)
+        python = self._bound.get(name, "").split(".")[0] in sys.stdlib_module_names or name in self._objects
+        return self._times[name] == 1 if python else name in _BUILTINS and not self._times[name]
 
     def _functions_in(self, values: Sequence[ast.AST]) -> Iterator[str]:
         """Yield functions of this file of which code asks whether something else is in their place."""
@@ -397,13 +407,14 @@ class _Look:
 
     def _import_from(self, module: str, names: Sequence[str]) -> Iterator[str]:
         first = module.split(".")[0]
-        if module and first not in sys.stdlib_module_names | self._own:
-            yield f"`{first}`"
+        other = module and first not in sys.stdlib_module_names | self._own
+        yield from [f"`{first}`"] if other else ()
         for name in names:
             if first in sys.stdlib_module_names:
                 yield from _asked(f"{module}.{name}")
-            elif not module or first in self._own:
-                yield from _word(name)
+            else:
+                through = [f"`{name}` through another module"] if name in sys.stdlib_module_names else ()
+                yield from through or (_of_other(f"{module}.{name}") if other else _word(name))
 
     def _attribute(self, node: ast.Attribute | ast.Name) -> Iterator[str]:
         full = full_name(node, self._bound)
@@ -411,11 +422,16 @@ class _Look:
         if first in sys.stdlib_module_names:
             yield from self._of_python(full, node)
             yield from self._handed_on(node, full)
+            if full in _MADE_KINDS and node not in self._kinds:
+                yield "a kind that is made"
         if first not in sys.stdlib_module_names and isinstance(node, ast.Attribute):
             name = node.attr
             own = isinstance(node.ctx, ast.Store) and node.value in self._selves
-            if not own and (not full or first in self._own) and not (name == "__name__" and node in self._said):
-                yield from _word(name)
+            if not own and not (name == "__name__" and node in self._said):
+                if name in sys.stdlib_module_names and _name(_root(node)) in self._imports:
+                    yield f"`{name}` through another module"
+                else:
+                    yield from _word(name) if not full or first in self._own else _of_other(full)
             yield from self._uncalled(node, name) if isinstance(node.ctx, ast.Load) and node not in self._said else ()
             written = isinstance(node.value, ast.Constant)
             if name in ("format", "format_map", "vformat") and node not in self._plain_here and not written:
@@ -432,10 +448,8 @@ class _Look:
 
     def _of_python(self, full: str, node: ast.AST) -> Iterator[str]:
         """Yield what a name of the standard library asks for; a module that nobody here imports tells who did."""
-        parts, root, line = full.split("."), node, getattr(node, "lineno", 0)
-        while isinstance(root, ast.Attribute):
-            root = root.value
-        given = self._bound.get(_name(root), "").count(".") + 1
+        parts, line = full.split("."), getattr(node, "lineno", 0)
+        given = self._bound.get(_name(_root(node)), "").count(".") + 1
         heads = {".".join(parts[:n]) for n in range(given + 1, len(parts) + 1)} & (_PACKAGES | _OF.keys())
         heads -= {name for name, first, last in self._loaded if first <= line <= last} | {"os.path"}
         yield from (f"whether `{one}` is loaded" for one in sorted(heads))
@@ -553,6 +567,13 @@ def _name(node: ast.AST) -> str:
     return str(getattr(node, "id", ""))
 
 
+def _root(node: ast.AST) -> ast.AST:
+    """Return what the attributes of a name with dots are of."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node
+
+
 def _loaded(holder: ast.AST) -> Iterator[tuple[str, int, float]]:
     """Yield (module, first line, last line) of where a module is loaded for sure, by a file or a function."""
     if isinstance(holder, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -587,6 +608,12 @@ def _zone(form: str) -> Iterator[str]:
     """Yield the local time that a form of a date asks for."""
     if re.search("%[sZ]", form):
         yield "the local time"
+
+
+def _of_other(full: str) -> Iterator[str]:
+    """Yield a name of another library: the project may use it elsewhere, but not define it."""
+    if full.rpartition(".")[2] not in _ATTRIBUTES:
+        yield f"`{full}`"
 
 
 def _word(name: str) -> Iterator[str]:
@@ -717,10 +744,13 @@ def is_own(what: str, sources: Callable[[], tuple[Sequence[bytes], Sequence[byte
     Args:
         sources: gives the files of the project without the patch, and those that the patch changes or adds.
     """
-    word = what.removeprefix(f"{ASKS}`.").removesuffix("`")
-    if not what.startswith(f"{ASKS}`.") or not word.isidentifier():
+    full = what.removeprefix(f"{ASKS}`").removesuffix("`")
+    word, first = full.rpartition(".")[2], full.split(".")[0]
+    if not (what.startswith(f"{ASKS}`") and "." in full and word.isidentifier()) or first in sys.stdlib_module_names:
         return False
     name, (held, new) = word.encode(), sources()
+    if first:
+        return any(re.search(rb"(?:[.,(]|\bimport\b)\s*" + re.escape(name) + rb"\b", source) for source in held)
     if any(name in source and word in defined(source) for source in held):
         return True
     if word in _of_library():
