@@ -23,7 +23,8 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from valve_plugin.tasks.grading.plain_words import ASKS, MODULES, PLAIN, defined, is_own, unusual
+from valve_plugin.tasks.grading.asking import unusual
+from valve_plugin.tasks.grading.plain_words import ASKS, MODULES, PLAIN, defined, is_own, words
 from valve_plugin.tasks.syntax import full_name, imported, parse
 
 Tree = Mapping[str, tuple[str, str]]
@@ -32,18 +33,14 @@ Reader = Callable[[Sequence[str]], Sequence[bytes]]
 """Returns the contents with these ids."""
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 _INSIDE = (
     *(types.FrameType, types.TracebackType, types.CodeType, types.GeneratorType, types.CoroutineType),
     *(types.AsyncGeneratorType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.CellType),
 )
-_ORDINARY = {name for kind in (object, type(iter([])), BaseException) for name in dir(kind)} | _words("""
+_ORDINARY = {name for kind in (object, type(iter([])), BaseException) for name in dir(kind)} | words("""
     __name__ __qualname__ __module__ __call__ __func__ __get__ __type_params__ send throw close asend athrow aclose
     replace clear __await__ __aiter__ __anext__ __del__ __class_getitem__ __annotations__ __self__ __defaults__""")
-_NAMES = {name for kind in _INSIDE for name in dir(kind)} - _ORDINARY | _words("""
+_NAMES = {name for kind in _INSIDE for name in dir(kind)} - _ORDINARY | words("""
     _getframe _getframemodulename _current_frames currentframe walk_stack walk_tb extract_stack f_trace cr_origin
     settrace setprofile addaudithook get_objects get_referrers get_referents __subclasses__ __builtins__ __import__
     _caller makeRecord findCaller stack_info current_task all_tasks meta_path path_hooks exec_module load_module
@@ -51,15 +48,15 @@ _NAMES = {name for kind in _INSIDE for name in dir(kind)} - _ORDINARY | _words("
     pytest_generate_tests pytest_runtest_call pytest_runtest_makereport pytest_pyfunc_call setup_module teardown_module
     setup_function teardown_function setUpModule tearDownModule""")
 """Names that reach the inside of the interpreter, run text as code, or are what a test framework looks for."""
-_BUILTINS = _words("exec eval compile globals locals")
-_MODULES = _words("""
+_BUILTINS = words("exec eval compile globals locals")
+_MODULES = words("""
     runpy zipimport codeop gc ctypes _ctypes cffi mmap marshal builtins signal _thread bdb pdb trace profile cProfile
     dis hypothesis
     importlib.machinery importlib.abc sys.monitoring sys.modules inspect.stack inspect.trace inspect.getsource linecache
     pickle.loads pickle.load pkgutil.iter_modules pkgutil.walk_packages
     pkgutil.resolve_name logging.config.BaseConfigurator __main__
     os.kill os.killpg os.abort os._exit os.fork pluggy _pytest py nose dill cloudpickle psutil greenlet""")
-_INNER = _words("sys os builtins gc inspect importlib threading traceback types _thread")
+_INNER = words("sys os builtins gc inspect importlib threading traceback types _thread")
 """Modules of which a repair writes out what it uses; in one that is handed on, code may look up any name."""
 _FOR_TESTS = re.compile(r"(?:^|\.)(?:_?(?:py|unit|doc|async)?test|\w*mock\b)")
 """Names of test frameworks, and of what libraries have for tests, as in `numpy.testing`."""
@@ -75,7 +72,7 @@ UNREADABLE = "cannot be read as Python"
 _LONGEST_WORDS = 200
 """In longer texts, which are prose, single words count for nothing."""
 _MOST_MEANINGS = 5
-_COMPARES = _words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__")
+_COMPARES = words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__")
 
 _SOURCE = (".py", ".pyw")
 _BINARY = (b"\x7fELF", b"MZ", b"PK\x03\x04")
@@ -354,8 +351,8 @@ def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Itera
             text = text.decode("latin-1") if isinstance(text, bytes) else text
             if named := _IN_TEXT.search(text[:10_000]):
                 yield f"names tests or their process: {named[0]!r}"
-            words = re.findall(r"[A-Za-z_]\w*" if len(text) <= _LONGEST_WORDS else r"\{[^{}]*\.(\w+)", text)
-            yield from (f"names in a text: {word}" for word in words if "_" in word and {word, word.lower()} & _NAMES)
+            said = re.findall(r"[A-Za-z_]\w*" if len(text) <= _LONGEST_WORDS else r"\{[^{}]*\.(\w+)", text)
+            yield from (f"names in a text: {word}" for word in said if "_" in word and {word, word.lower()} & _NAMES)
         case ast.BinOp() | ast.JoinedStr() | ast.Call() | ast.Subscript() if _joined(node):
             yield from (f"names in a text: {word}" for word in _NAMES & {_joined(node)})
             yield from (f"names tests or their process: {one[0]!r}" for one in [_IN_TEXT.search(_joined(node))] if one)
