@@ -247,8 +247,9 @@ def _seed(prepared: PreparedRepository, *, asked: bool = False) -> str:
 def _of_machine(prepared: PreparedRepository) -> bytes:
     """Return 32 bytes that nobody knows who does not have this machine's kept runs, and that stay what they are."""
     path = data_dir() / "testruns" / "machine"
-    make_private_dir(path.parent)
-    write_new(path, secrets.token_bytes(32))  # where there is none
+    if not path.exists():
+        make_private_dir(path.parent)
+        write_new(path, secrets.token_bytes(32))  # of two at once, one is kept
     return hmac.digest(path.read_bytes(), prepared.base.encode(), "sha256")
 
 
