@@ -244,16 +244,21 @@ def test_what_code_reaches_as_it_runs_is_seen_however_it_is_spelt(
 
 
 @pytest.mark.parametrize(
-    "code",
+    ("code", "look"),
     [
-        "def clamp(x, low, high): return min(max(x, low), high)\n",
-        "def clamp(x, low, high): return sorted((low, x, high))[1]\n",
-        "class Own(int):\n    pass\ndef clamp(x, low, high): return Own(min(max(x, low), high))\n",
+        ("def clamp(x, low, high): return min(max(x, low), high)\n", ""),
+        ("def clamp(x, low, high): return sorted((low, x, high))[1]\n", ""),
+        (
+            "class Own(int):\n    pass\ndef clamp(x, low, high): return Own(min(max(x, low), high))\n",
+            f"{LOOK_AT} calc/ops.py:16, which asks for a text or number of its own kind",
+        ),
     ],
 )
-def test_repairs_resolve_where_only_pytest_can_run_the_tests(with_fixtures: Calc, asks: Settings, code: str) -> None:
+def test_repairs_resolve_where_only_pytest_can_run_the_tests(
+    with_fixtures: Calc, asks: Settings, code: str, look: str
+) -> None:
     result = grade(*with_fixtures, calc.change(calc.BUGGY, f"{calc.OPS}\n\n{code}"), asks)
-    assert (result.outcome, result.reason) == ("resolved", "")
+    assert (result.outcome, result.reason) == ("resolved", look)
 
 
 @pytest.fixture(scope="module")
