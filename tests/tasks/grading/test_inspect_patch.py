@@ -145,6 +145,10 @@ def p(x): return pathlib.PurePath(x).stem, x.exists(), __file__, open(x), x.name
         ("def f(self, y): return self is y", "1 asks for whether two values are one object"),
         ("X = object()\ndef f(X, y): return y is X", "2 asks for whether two values are one object"),
         ("from typing import List\nx = f(List)", "2 asks for a kind that is made"),
+        (
+            "class A:\n    @staticmethod\n    def f():\n        try: yield\n        finally: left.append(1)",
+            "3 asks for when a generator is dropped",
+        ),
         ("from sys import *", "1 asks for all of sys"),
         ("from kit.compat import sys as s", "1 asks for `sys` through another module"),
         ("from . import __path__ as p", "1 asks for `.__path__`"),
@@ -410,6 +414,12 @@ def test_another_library_is_looked_at_word_by_word() -> None:
     assert inspect(held, held | {"a.py": added + b"FORCED_WIDTH = 1\n"}, marks=True) == found
     more = held["a.py"] + b"".join(b"import click.a%d as c\n" % n for n in range(6))
     assert "a.py:1 asks for a name of more than 5 meanings" in inspect(held, held | {"a.py": more}, marks=True)
+
+
+def test_a_name_that_a_star_import_may_give_is_the_project_s_or_marked() -> None:
+    held = {"a.py": b"from b import *\n", "b.py": b"from time import perf_counter\ndef plain(): pass\n"}
+    added = held | {"a.py": b"from b import *\nx = perf_counter(), plain(), len(x)\n"}
+    assert inspect(held, added, marks=True) == ["a.py:2 asks for `.perf_counter`"]
 
 
 def test_functions_of_the_project_that_ask_are_marked_where_a_function_uses_them_anew() -> None:

@@ -106,6 +106,7 @@ class _Look:
             if isinstance(one, ast.Import | ast.ImportFrom)
             for name in one.names
         }
+        self._stars = "*" in self._imports  # a name may come from anywhere
         self._names = {one.id for one in nodes if isinstance(one, ast.Name)}
         self._plain_here = set[ast.AST]()  # by its own name: called, a base, a decorator
         self._kinds = set[ast.AST]()  # in an annotation, or a base
@@ -182,6 +183,7 @@ class _Look:
             case ast.Name(id=name, ctx=ast.Load()) if name not in self._bound and node not in self._local:
                 if name in NOT_BUILTINS or (DUNDER.fullmatch(name) and name not in BUILTINS | self._stored):
                     yield f"`{name}`"
+                yield from word_of(name) if self._stars and not self._times[name] and name not in BUILTINS else ()
                 yield from self._handed_on(node, name)
             case ast.Attribute() | ast.Name():
                 yield from self._attribute(node)
@@ -242,7 +244,7 @@ class _Look:
             yield from [f"when `{name}` is called"] if any(map(_keeps, parts)) else ()
         elif DUNDER.fullmatch(name) and name not in ATTRIBUTES | _DEFINED:
             yield f"when `{name}` is called"
-        elif not node.decorator_list and any(isinstance(one, ast.Yield) for one in parts):
+        elif any(isinstance(one, ast.Yield) for one in parts) and not _manages(node):
             ends = [
                 part for one in parts if isinstance(one, ast.Try) for end in one.finalbody for part in ast.walk(end)
             ]
@@ -432,6 +434,12 @@ def _arguments(name: str, given: Sequence[ast.expr], named: Mapping[str | None, 
     level = given[2] if name == "warn" and given[2:] else named.get("stacklevel")
     if level is not None and getattr(level, "value", 0) not in (1, 2):
         yield "`stacklevel=`"
+
+
+def _manages(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a generator is a context manager, which nothing drops."""
+    above = {getattr(one, "attr", _name(one)) for one in node.decorator_list}
+    return bool(above & {"contextmanager", "asynccontextmanager"})
 
 
 def _name(node: ast.AST) -> str:

@@ -13,11 +13,14 @@ import collections
 import datetime
 import decimal
 import fractions
+import gc
 import io
 import os
 import re
+import signal
 import sys
 import sysconfig
+import time
 import types
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -144,8 +147,9 @@ PLAIN = ATTRIBUTES | BUILTINS
 _FIELD = re.compile(r"\{([^{}]*)\}|%\((pathname|funcName|threadName|processName|module)\)")
 """Where a text that is formatted asks an object, or a record of a log, for something."""
 _TELLING = words("""
-    asyncio builtins codecs contextlib doctest functools importlib inspect io logging os pathlib subprocess sys tempfile
-    threading traceback types unittest warnings""")
+    asyncio builtins codecs contextlib doctest functools getpass importlib inspect io linecache locale logging os
+    pathlib platform random socket subprocess sys tempfile threading timeit traceback types unittest warnings
+    weakref""")
 _DEFINES = re.compile(r"(?:\bdef\s+|\bclass\s+|\bself\.)(\w+)")
 DUNDER = re.compile(r"__\w+__")
 
@@ -259,7 +263,8 @@ def _of_library() -> frozenset[str]:
     """Return the names of what tells about a process: of streams, logs, threads, modules, test doubles and the like."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     kinds = (kind for module in (builtins, io, types) for kind in vars(module).values() if isinstance(kind, type))
-    found = {name for kind in kinds for name in dir(kind)}.union(dir(sys), dir(os), sys.stdlib_module_names)
+    found = {name for kind in kinds for name in dir(kind)}.union(sys.stdlib_module_names)
+    found.update(*map(dir, (sys, os, time, gc, signal)))
     for module in _TELLING:
         for path in (folder / f"{module}.py", *(folder / module).glob("*.py")):
             if path.exists():
