@@ -141,7 +141,8 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
         else:
             if states and path.endswith("__init__.py"):
                 bound[path] = _bound(new).difference(*map(_bound, states))
-            named[path] = {k: line for k, line in _named(new).items() if all(k not in _named(one) for one in states)}
+            lines = _named(new) if path.endswith(_SOURCE) else {}
+            named[path] = {k: line for k, line in lines.items() if all(k not in _named(one) for one in states)}
             where = {one: _functions(one) for one in (new, *states)}
             usual = {
                 (_place(what, line, where[state]), what)
@@ -162,28 +163,26 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
     return _without_own(found, {**before, **ordinary}, after, read) if found else found
 
 
-def _functions(source: bytes) -> list[tuple[int, int, str]]:
-    """Return (first line, last line, name) of the functions of a file and its classes, but for those inside others."""
-    tree, found = parse(source), list[tuple[int, int, str]]()
+@lru_cache(maxsize=512)
+def _functions(source: bytes) -> Sequence[str]:
+    """Return the name of the function that each line of a file is in, by its number; of functions inside, the outer."""
+    tree, names = parse(source), [""] * (source.count(b"\n") + source.count(b"\r") + 2)
     left: list[tuple[ast.AST, str]] = [(tree, "")] if tree else []
     while left:
         node, name = left.pop()
         for one in ast.iter_child_nodes(node):
             inside = f"{name}.{getattr(one, 'name', '')}"
             if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
-                found.append((min([one.lineno, *(d.lineno for d in one.decorator_list)]), one.end_lineno or 0, inside))
+                first, last = min([one.lineno, *(d.lineno for d in one.decorator_list)]), (one.end_lineno or 0) + 1
+                names[first:last] = [inside] * (last - first)
             else:
                 left.append((one, inside if isinstance(one, ast.ClassDef) else name))
-    return found
+    return names
 
 
-def _place(what: str, line: int, functions: Sequence[tuple[int, int, str]]) -> str:
+def _place(what: str, line: int, functions: Sequence[str]) -> str:
     """Return where something is ordinary: in its file what refuses a patch, in its function what marks one."""
-    return _function(line, functions) if what.startswith(ASKS) else ""
-
-
-def _function(line: int, functions: Sequence[tuple[int, int, str]]) -> str:
-    return next((name for first, last, name in functions if first <= line <= last), "")
+    return functions[line] if what.startswith(ASKS) else ""
 
 
 @lru_cache(maxsize=512)
@@ -192,7 +191,7 @@ def _named(source: bytes) -> Mapping[tuple[str, str], int]:
     tree, functions = parse(source), _functions(source)
     nodes = [one for one in ast.walk(tree) if isinstance(one, ast.Name | ast.Attribute)] if tree else []
     used = ((one, one.id if isinstance(one, ast.Name) else one.attr) for one in nodes if isinstance(one.ctx, ast.Load))
-    return {(_function(one.lineno, functions), name): one.lineno for one, name in used if name not in PLAIN}
+    return {(functions[one.lineno], name): one.lineno for one, name in used if name not in PLAIN}
 
 
 def _by_helpers(
@@ -208,10 +207,11 @@ def _by_helpers(
     @cache
     def asks(name: str, below: int) -> bool:
         for source in by.get(name, ()):
-            functions = [one for one in _functions(source) if one[2].rpartition(".")[2] == name]
-            if any(_function(line, functions) for line, what in uses(source, own) or () if _asks_python(what)):
+            functions = _functions(source)
+            own_places = {place for place in set(functions) if place.rpartition(".")[2] == name}
+            if any(functions[line] in own_places and _asks_python(what) for line, what in uses(source, own) or ()):
                 return True
-            inside = {other for place, other in _named(source) if place in {one for _, _, one in functions}}
+            inside = {other for place, other in _named(source) if place in own_places}
             if below and any(asks(other, below - 1) for other in inside - {name}):
                 return True
         return False
