@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# Two more test processes than cores: half of their time they wait for what they started.
+# Two more test processes than cores: much of their time they wait for what they started.
 JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 2)
 TESTS ?= tests
 EXTRAS ?= dev

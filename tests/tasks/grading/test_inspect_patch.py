@@ -407,6 +407,12 @@ def test_names_that_users_find_elsewhere_than_tests_are_marked() -> None:
     ]
 
 
+def test_a_mark_of_several_words_is_no_word_of_the_project() -> None:
+    held = {"a.py": b"", "b.py": b"x = kit.core\n", "kit/__init__.py": b""}
+    added = held | {"a.py": b"import kit.core\nx = getattr(kit.core, name)\n"}
+    assert inspect(held, added, marks=True) == ["a.py:2 asks for `getattr` of kit.core"]
+
+
 def test_another_library_is_looked_at_word_by_word() -> None:
     held = {"a.py": b"import click\ndef f(): return click.echo(1)\n", "b.py": b"from click import style\n"}
     added = b"import click\ndef f(): return click.echo(1), click.style(1), click.formatting.FORCED_WIDTH\n"
@@ -432,18 +438,18 @@ def test_functions_of_the_project_that_ask_are_marked_where_a_function_uses_them
     assert inspect(held, held | {"kit/core.py": added}, {"kit/core.py": added}, marks=True) == []
 
 
-def test_many_files_are_read_together() -> None:
+def test_many_files_are_read_together_and_once() -> None:
     calls: list[int] = []
 
     def read(wanted: Sequence[str]) -> list[bytes]:
         calls.append(len(wanted))
         return [FRAMES if one == "frames" else b"" for one in wanted]
 
-    before = {f"a{n}.py": ("100644", "old") for n in range(100)}
-    after = before | {f"a{n}.py": ("100644", "new") for n in range(0, 100, 2)} | {"b.py": ("100644", "frames")}
+    before = {f"a{n}.py": ("100644", f"old {n}") for n in range(100)}
+    after = before | {f"a{n}.py": ("100644", f"new {n}") for n in range(0, 100, 2)} | {"b.py": ("100644", "frames")}
     found = inspect_patch(before, after, before, read)
     assert {one.path for one in found if one.refuses} == {"b.py"}
-    assert calls == [50 * 2, 50 * 3 + 1, 100, 100], "a call is a process"
+    assert calls == [50 * 2, 1, 50], "what changed, what is new, and the others"
 
 
 def test_new_modules() -> None:

@@ -59,7 +59,7 @@ _OF_TEXTS = {name for kind in (str, bytes, int, float) for name in dir(kind)} - 
     *(name for kind in (list, dict, set, datetime.datetime) for name in dir(kind) if name[0] != "_"),
     *words("real imag numerator denominator __class__ __doc__"),
 }
-"""Methods that show which object they are of when they are not called; whose text is one object tells who made it."""
+"""Methods of texts and numbers: without a call they show which object they are of, so who made that object."""
 _NONE = ast.Constant(None)
 _COMPREHENSIONS = ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
 _ANNOTATES = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.arg, ast.AnnAssign)
@@ -111,7 +111,9 @@ class _Look:
         self._plain_here = set[ast.AST]()  # by its own name: called, a base, a decorator
         self._kinds = set[ast.AST]()  # in an annotation, or a base
         self._compared = set[ast.AST]()  # as a kind, or to take a part of it
-        self._stored = {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+        self._stored = self._functions.union(
+            one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+        )
         self._times = Counter(map(_bound_name, nodes))
         self._objects = {one.name for one in nodes if isinstance(one, ast.ClassDef)}
         own = {"object", *self._objects}
@@ -121,7 +123,6 @@ class _Look:
             if isinstance(one, ast.Assign) and _name(getattr(one.value, "func", one)) in own
             for to in one.targets
         }
-        self._stored |= self._functions
         self._targets = {to for one in nodes if isinstance(one, ast.Assign) for to in one.targets}
         self._selves = {name for one in nodes if isinstance(one, ast.ClassDef) for name in _selves(one)}
         self._variables = {name for one in nodes for name in _local_names(one, None)}
@@ -152,10 +153,8 @@ class _Look:
                 kinds = [of]
             case ast.JoinedStr() | ast.Raise():
                 self._said.update(ast.walk(node))
-            case ast.Assign(targets=[ast.Name(id=to)], value=ast.Attribute(attr=its)) if DUNDER.fullmatch(
-                to
-            ) and DUNDER.fullmatch(its):
-                self._said.add(node.value)
+            case ast.Assign(targets=[ast.Name(id=to)], value=ast.Attribute(attr=its)):
+                self._said.update([node.value] if DUNDER.fullmatch(to) and DUNDER.fullmatch(its) else ())
             case ast.Assign(targets=[ast.Attribute(attr="__name__" | "__doc__" | "__qualname__" | "__module__" as to)]):
                 self._said.update([node.value] if getattr(node.value, "attr", "") == to else ())
         decorators = getattr(node, "decorator_list", ())
@@ -257,7 +256,7 @@ class _Look:
                 yield "when a generator is dropped"
 
     def _is_one(self, node: ast.AST) -> bool:
-        """Whether who else uses this cannot tell: None and the like, a class, an object that this file makes."""
+        """Whether `is` with this tells nothing of other code: None and the like, a class, an object of this file."""
         if isinstance(node, ast.Constant):
             return node.value is None or isinstance(node.value, bool | type(...))
         if isinstance(node, ast.Call) or getattr(node, "attr", "") == "__class__":
@@ -370,17 +369,17 @@ class _Look:
             yield f"`{name}` of what is no function here"
 
     def _flags(self, node: ast.Call, nth: int) -> Iterator[str]:
-        """Yield flags of an expression that are made: whether it takes what are none tells what is compiled."""
+        """Yield flags that are made: a call with 0.0, say, only succeeds where the expression was compiled before."""
         given = [*node.args[nth:], *(one.value for one in node.keywords if one.arg in ("flags", None))]
         starred = any(isinstance(one, ast.Starred) for one in node.args)
         parts = [part for one in given for part in ast.walk(one) if isinstance(part, ast.expr)]
-        plain = ast.Attribute, ast.BinOp
         named = (
             full_name(one, self._bound).startswith("re.") or one.id == "re"
             for one in parts
             if isinstance(one, ast.Name)
         )
-        fixed = all(isinstance(one, (*plain, ast.Name)) or type(getattr(one, "value", "")) is int for one in parts)
+        kinds = ast.Attribute | ast.BinOp | ast.Name
+        fixed = all(isinstance(one, kinds) or type(getattr(one, "value", "")) is int for one in parts)
         if starred or not fixed or not all(named):
             yield "flags that are made"
 
@@ -492,9 +491,9 @@ def _are_names(node: ast.AST) -> bool:
 
 
 def _local_names(node: ast.AST, among: Set[str] | None) -> Iterator[ast.AST]:
-    """Yield the names in a function that are those of its parameters and, of any name, its variables.
+    """Yield where a function uses its own parameters and variables; with `among`, only parameters with these names.
 
-    In a class inside of it, and after a `del`, a name may be another.
+    It yields none where the function holds a class, and none of a name that is deleted: they may stand for another.
     """
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | _COMPREHENSIONS):
         return
@@ -513,9 +512,9 @@ def _local_names(node: ast.AST, among: Set[str] | None) -> Iterator[ast.AST]:
 def _selves(kind: ast.ClassDef) -> Iterator[ast.AST]:
     """Yield where methods name their own object."""
     for method in kind.body:
-        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and [*method.args.posonlyargs, *method.args.args]:
-            first = [*method.args.posonlyargs, *method.args.args][0].arg
-            yield from (one for one in ast.walk(method) if isinstance(one, ast.Name) and one.id == first)
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = [one.arg for one in (*method.args.posonlyargs, *method.args.args)][:1]
+            yield from (one for one in ast.walk(method) if isinstance(one, ast.Name) and one.id in first)
 
 
 def _bound_name(node: ast.AST) -> str:
@@ -527,7 +526,9 @@ def _bound_name(node: ast.AST) -> str:
             return name
         case ast.alias(asname=str() as name) | ast.alias(name=name):
             return name
-        case ast.ExceptHandler(name=str() as name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+        case ast.ExceptHandler(name=str() as name) | ast.ClassDef(name=name):
+            return name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
             return name
     return ""
 

@@ -117,6 +117,7 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
         ordinary: what this tree holds is ordinary too: that without the task's bug. So a task's own fix is never
             suspicious.
     """
+    read = _once(read)
     own = frozenset(_top_names([*before, *after])) - sys.stdlib_module_names
     gone = [path for path in before if after.get(path) != before[path] and path.endswith(_SOURCE)]
     held = iter(read([tree[path][1] for path in gone for tree in (before, after) if path in tree]))
@@ -131,7 +132,7 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
         path: [tree[path][1] for tree in (after, before, ordinary) if path in tree]
         for path in _changed(before, after, ordinary)
     }
-    contents = iter(read([one for ids in files.values() for one in ids]))  # at once: each call is a process
+    contents = iter(read([one for ids in files.values() for one in ids]))
     for path, ids in files.items():
         new, *states = islice(contents, len(ids))
         found += _file_kinds(path, after[path][0], new, states)
@@ -161,6 +162,18 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
     new_ones = new_modules({**before, **ordinary}, after)
     found += [Suspicion(path, 1, f"{ASKS}a new module at the top: {name}") for name, path in sorted(new_ones.items())]
     return _without_own(found, {**before, **ordinary}, after, read) if found else found
+
+
+def _once(read: Reader) -> Reader:
+    """Return a reader that asks for nothing again: each call is a process."""
+    kept = dict[str, bytes]()
+
+    def reader(ids: Sequence[str]) -> list[bytes]:
+        new = [one for one in dict.fromkeys(ids) if one not in kept]
+        kept.update(zip(new, read(new) if new else (), strict=True))
+        return [kept[one] for one in ids]
+
+    return reader
 
 
 @lru_cache(maxsize=512)
@@ -200,7 +213,7 @@ def _by_helpers(
     """Yield functions of the project that a patch uses anew and that, or what they use, ask Python for something."""
     paths = [path for path in held if path.endswith(_SOURCE)] if any(named.values()) else []
     by = dict[str, list[bytes]]()
-    for source in read([held[path][1] for path in paths]) if paths else ():
+    for source in read([held[path][1] for path in paths]):
         for name in set(_DEFINED.findall(source)):
             by.setdefault(name.decode(), []).append(source)
 
@@ -238,7 +251,7 @@ def _for_tests(changed: Iterable[str], before: Tree, ordinary: Tree, read: Reade
     left = [path for path in changed if path.endswith(_SOURCE) and path in before]
     left = [path for path in left if before[path] == ordinary.get(path) and PurePosixPath(path).stem != "__main__"]
     paths = [path for path in before if path.endswith(_SOURCE)] if left else []
-    sources = dict(zip(paths, read([before[path][1] for path in paths]) if paths else (), strict=True))
+    sources = dict(zip(paths, read([before[path][1] for path in paths]), strict=True))
     names = {path: _names(source) for path, source in sources.items()}
     for path in left:
         module = PurePosixPath(path).parent.name if path.endswith("__init__.py") else PurePosixPath(path).stem
@@ -250,8 +263,7 @@ def _for_tests(changed: Iterable[str], before: Tree, ordinary: Tree, read: Reade
 def _at_packages(bound: Mapping[str, Set[str]], after: Tree, read: Reader) -> Iterator[Suspicion]:
     """Yield names that packages bind anew and that two files define: tests may use the one, and users the other."""
     paths = [path for path in after if path.endswith(_SOURCE)] if any(bound.values()) else []
-    sources = read([after[path][1] for path in paths]) if paths else ()
-    times = Counter(name for source in sources for name in defined(source))
+    times = Counter(name for source in read([after[path][1] for path in paths]) for name in defined(source))
     for path, names in bound.items():
         yield from (Suspicion(path, 1, f"{ASKS}which `{name}` is used") for name in sorted(names) if times[name] > 1)
 

@@ -178,6 +178,7 @@ def of_other(full: str) -> Iterator[str]:
 
 
 def word_of(name: str) -> Iterator[str]:
+    """Yield an attribute's name if it is not plain."""
     if name not in ATTRIBUTES:
         yield f"`.{name}`"
 
@@ -212,14 +213,15 @@ def is_own(what: str, sources: Callable[[], tuple[Sequence[bytes], Sequence[byte
     """Whether what a patch asks for is a word of the project.
 
     It is if the project defines it. Where it tells nothing of a process, the project may use it elsewhere, or the patch
-    define it.
+    define it. A word of another library is the project's only where the project uses it elsewhere.
 
     Args:
         sources: gives the files of the project without the patch, and those that the patch changes or adds.
     """
     full = what.removeprefix(f"{ASKS}`").removesuffix("`")
     word, first = full.rpartition(".")[2], full.split(".")[0]
-    if not (what.startswith(f"{ASKS}`") and "." in full and word.isidentifier()) or first in sys.stdlib_module_names:
+    named = what.startswith(f"{ASKS}`") and "." in full and " " not in full and word.isidentifier()
+    if not named or first in sys.stdlib_module_names:
         return False
     name, (held, new) = word.encode(), sources()
     if first:

@@ -179,11 +179,8 @@ def run_tests(
         "variants": VARIANTS if sandbox.isolates else 0,  # other inputs may be names of files, or what to end
         "arguments": [*_OPTIONS, *prepared.repository.pytest_args, "--rootdir", root, *paths],
     }
-    script, flags, env = (
-        _HARNESS,
-        ["-s"],
-        {"PYTHONPATH": "", "PYTHONHASHSEED": _seed(prepared, asked=asked is not None)},
-    )
+    script, flags = _HARNESS, ["-s"]
+    env = {"PYTHONPATH": "", "PYTHONHASHSEED": _seed(prepared, asked=asked is not None)}
     if asked and asked.files:  # started as no test is
         own = workspace.home / f"{secrets.choice(WORDS)}.py"  # the list of processes shows this name
         # On other lines each time: code may ask on which one it is called.
@@ -245,7 +242,7 @@ def _seed(prepared: PreparedRepository, *, asked: bool = False) -> str:
 
 
 def _of_machine(prepared: PreparedRepository) -> bytes:
-    """Return 32 bytes that nobody knows who does not have this machine's kept runs, and that stay what they are."""
+    """Return 32 bytes that are always the same here, and that only who can read this machine's kept runs can know."""
     path = data_dir() / "testruns" / "machine"
     if not path.exists():
         make_private_dir(path.parent)
