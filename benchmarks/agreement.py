@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from valve_plugin.sandbox.supervisor import CommandResult
 from valve_plugin.sandbox.workspace import Workspace
 from valve_plugin.tasks import repository
 from valve_plugin.tasks.grading.testrun import TestRun
+from valve_plugin.tasks.grading.watch import CandidateSandbox
 from valve_plugin.tasks.make import candidates, generate
 from valve_plugin.tasks.make import generate as build
 from valve_plugin.tasks.make.candidates import Candidate
@@ -99,7 +101,9 @@ class Both:
             str(self.base_log),
             {"repo": PROFILES[self.prepared.name]},
         )["FAIL_TO_PASS"]
-        ours = generate.try_candidate(self.prepared, self.ground.suite, candidate, self.sandbox, "x")
+        ours = generate.try_candidate(
+            self.prepared, self.ground.suite, candidate, CandidateSandbox(self.sandbox, Event()), "x"
+        )
         return {
             "candidate": f"{candidate.modifier}__{candidate.digest}",
             "file": candidate.file,

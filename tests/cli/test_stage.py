@@ -97,17 +97,24 @@ def test_a_minute_of_silence_is_told_where_stderr_is_no_terminal(capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    ("total", "times", "steps", "lines"),
+    ("total", "most", "times", "steps", "lines"),
     [
-        (4, [0.0, 30.0, 60.0], [0, 1], ["[0/4] 0:30", "[1/4] 1:00, 3:00 left"]),
-        (1, [0.0, 30.0, 60.0, 90.0], [1, 0, 1], ["[1/1] 0:30, 0:00 left", "[1/1] 1:00, 0:00 left", "[1/1] 1:30"]),
+        (4, None, [0.0, 30.0, 60.0], [0, 1], ["[0/4] 0:30", "[1/4] 1:00, 3:00 left"]),
+        (1, None, [0.0, 30.0, 60.0, 90.0], [1, 0, 1], ["[1/1] 0:30, 0:00 left", "[1/1] 1:00, 0:00 left", "[1/1] 1:30"]),
+        (4, 3, [0.0, 30.0, 60.0], [0, 1], ["[0/4] 0:30, 1:00 left", "[1/4] 1:00, 0:30 left"]),
+        (4, 90, [0.0, 30.0, 60.0], [0, 1], ["[0/4] 0:30, 44:30 left", "[1/4] 1:00, 3:00 left"]),
     ],
 )
 def test_the_time_that_is_left(
-    total: int, times: list[float], steps: list[int], lines: list[str], capsys: pytest.CaptureFixture[str]
+    total: int,
+    most: int | None,
+    times: list[float],
+    steps: list[int],
+    lines: list[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     seconds = iter(times)
-    meter = Meter(total, lambda: next(seconds))
+    meter = Meter(total, most, lambda: next(seconds))
     for step in steps:
         meter.tick("step", counts=bool(step))
     assert capsys.readouterr().err.splitlines() == [f"{line}  step" for line in lines]

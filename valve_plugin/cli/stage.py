@@ -93,16 +93,24 @@ class Stage:
 
 
 class Meter:
-    """Counts the steps of a command and estimates the time left from the pace so far."""
+    """Counts the steps of a command and estimates the time left from the pace so far.
 
-    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._total, self._clock = total, clock
-        self._start, self._done = clock(), 0
+    Args:
+        total: how many steps are wanted.
+        most: how many there are, if not all of them count.
+    """
+
+    def __init__(self, total: int, most: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._total, self._clock, self.most = total, clock, most
+        self._start, self._done, self._ticks = clock(), 0, 0
 
     def tick(self, text: str, *, counts: bool = True, style: str = "") -> None:
         """Print one line, like `[ 3/20] 1:05, 6:08 left  TEXT`; `counts`: the step counts towards the total."""
         self._done += counts
+        self._ticks += 1
         spent, rest = self._clock() - self._start, self._total - self._done
-        left = f", {clock(spent / self._done * rest)} left" if self._done and rest >= 0 else ""
+        ends = [spent / self._done * rest] if self._done and rest >= 0 else []
+        ends += [spent / self._ticks * (self.most - self._ticks)] if self.most is not None and rest >= 0 else []
+        left = f", {clock(min(ends))} left" if ends else ""
         done = f"{min(self._done, self._total):{len(str(self._total))}}"
         output.note(f"[{done}/{self._total}] {clock(spent)}{left}  {text}", style=style)

@@ -301,14 +301,14 @@ class Trials:
 
     def __init__(self, wanted: int, describe: Callable[[Candidate], str]) -> None:
         self.tried: list[CandidateResult] = []
-        self._meter, self._describe = Meter(wanted), describe
+        self.meter, self._describe = Meter(wanted), describe
 
     def __call__(self, one: CandidateResult) -> None:
         """Take one candidate."""
         self.tried.append(one)
         result = output.plural(len(one.row.fail_to_pass), "test fails", "tests fail") if one.row else one.reason
         text = f"{self._describe(one.candidate)}: {result}"
-        self._meter.tick(text, counts=one.row is not None, style="green" if one.row else "")
+        self.meter.tick(text, counts=one.row is not None, style="green" if one.row else "")
 
 
 def _verify_candidates(
@@ -322,6 +322,7 @@ def _verify_candidates(
     definition = build.define_repository(directory, name, files, command, needs, say=stage, wanted=n)
     prepared, known = build.survey(directory, definition, command, sandbox, stage, again=output.resume_command())
     stage.on("trying candidate bugs")
+    trials.meter.most = len(ordered)
     made = build.try_candidates(directory, prepared, known, ordered, sandbox, wanted=n, workers=workers, report=trials)
     return prepared.repository, made
 

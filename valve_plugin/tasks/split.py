@@ -106,10 +106,12 @@ def draw(
     first, rest = _sample(bugs, group, holdout, holdout_seed)
     second, stream = _sample(rest, group, panel, panel_seed)
     if len(second) < panel or not stream:
+        fit = _fitting_groups(bugs, group, (holdout_seed, panel_seed), Sizes(holdout, panel))
+        smaller = f"choose smaller sizes, such as {given.format(**fit._asdict())}" if fit else "no sizes fit"
         raise TaskError(
             f"{repo}: its {len(bugs)} tasks are in {plural(len(set(group.values())), 'group')} by {by}, each for one "
-            f"part: holdout {holdout} and panel {panel} leave none to learn from; choose smaller sizes, make more "
-            "tasks, or use --by bug"
+            f"part: holdout {holdout} and panel {panel} leave none to learn from; {smaller}, make more tasks, or use "
+            "--by bug"
         )
     return Split(
         repo=repo,
@@ -170,6 +172,19 @@ def _changed_code(prepared: PreparedRepository, tree: str, there: Mapping[str, T
         source = git("cat-file", "blob", there[path][1], git_dir=prepared.store) if path in there else b""
         found |= {f"{path}:{line}" for line in outer_statements(source, changed)} or {path}
     return found
+
+
+def _fitting_groups(
+    tasks: Sequence[Task], group: Mapping[str, str], seeds: tuple[int, int], wanted: Sizes
+) -> Sizes | None:
+    """Return the largest sizes of the usual shares, at most those wanted, that leave a group to learn from."""
+    for number in range(len(tasks), 3, -1):
+        if (fit := fitting_sizes(number)) and fit.holdout <= wanted.holdout and fit.panel <= wanted.panel:
+            rest = _sample(tasks, group, fit.holdout, seeds[0])[1]
+            second, stream = _sample(rest, group, fit.panel, seeds[1])
+            if len(second) == fit.panel and stream:
+                return fit
+    return None
 
 
 def _advice(tasks: int, given: str) -> str:

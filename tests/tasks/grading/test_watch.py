@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from threading import Event
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from valve_plugin.sandbox import supervisor
 from valve_plugin.sandbox.supervisor import ProcessLimits, Sample
 from valve_plugin.tasks.grading import watch
 from valve_plugin.tasks.grading.testrun import TestRun, run_tests
-from valve_plugin.tasks.grading.watch import FailureWatch, Watch, WatchGroup
+from valve_plugin.tasks.grading.watch import CandidateSandbox, FailureWatch, Watch, WatchGroup
 from valve_plugin.tasks.make import generate
 from valve_plugin.tasks.make.generate import stable_suite, try_candidate
 from valve_plugin.tasks.repository import PreparedRepository, prepare, read_definition
@@ -263,7 +264,7 @@ def test_a_real_run_ends_when_too_many_fail_or_are_not_collected(tmp_path: Path,
     suite, _ = stable_suite(where, sandbox)
     assert len(suite) == 48
     for source, least in ((calc.OPS.replace("a + b", "a - b"), 11), (calc.OPS.replace("def add", "def sum"), 46)):
-        tried = try_candidate(where, suite, candidate("x", source), sandbox, "x")
+        tried = try_candidate(where, suite, candidate("x", source), CandidateSandbox(sandbox, Event()), "x")
         assert tried.reason == f"breaks at least {least} of 48 tests"
 
 

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from valve_plugin.sandbox.supervisor import CommandResult, ProcessLimits
 from valve_plugin.sandbox.workspace import Workspace
 from valve_plugin.tasks.grading import watch
 from valve_plugin.tasks.grading.testrun import TestRun
+from valve_plugin.tasks.grading.watch import CandidateSandbox
 from valve_plugin.tasks.make import candidates as smith
 from valve_plugin.tasks.make import generate as generating
 from valve_plugin.tasks.make.candidates import Candidate, is_excluded, order_candidates
@@ -136,7 +138,7 @@ def test_what_a_text_shows_fails_by_itself_and_is_the_same_each_time(
     crash = candidate("crash", calc.OPS.replace("return high", "raise KeyError(high)"))
 
     def tried(suite: Sequence[str], bug: Candidate = crash) -> CandidateResult:
-        return generating.try_candidate(where, [*suite, *calc.P2P], bug, sandbox, "x")
+        return generating.try_candidate(where, [*suite, *calc.P2P], bug, CandidateSandbox(sandbox, Event()), "x")
 
     assert tried([importing]).reason == "only breaks the import of a test file: KeyError: 9"
     found = tried([importing, box])
@@ -183,6 +185,21 @@ def test_waiting_ends_a_candidate_and_the_clock_says_nothing(
     assert [tried.reason for tried in told] == 2 * ["its tests wait without end", "the tests hit the wall limit"]
     assert list(generating._read_journal(tmp_path / "journal")) == [waits.patch]
     assert [(limits.cpu_seconds, limits.wall_seconds) for limits in sandbox.told] == [(20, 600)] * 3
+
+
+def test_what_still_runs_when_it_ends_is_ended(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "CANDIDATE_HANG_SECONDS", 5.0)
+    monkeypatch.setattr(supervisor, "_LOOK_AFTER_SECONDS", 0.0)
+    where = prepare(read_definition(calc.write(tmp_path) / "repository.toml"))
+    waits = candidate("waits", calc.OPS.replace("return high", "import threading; threading.Event().wait()"))
+
+    def interrupt(_: CandidateResult) -> None:
+        raise KeyboardInterrupt
+
+    options = {"wanted": 3, "prefix": "x", "journal": tmp_path / "journal", "workers": 2, "report": interrupt}
+    with pytest.raises(KeyboardInterrupt):
+        generate(where, [*calc.F2P, *calc.P2P], [CANDIDATES[0], waits], Hurried(), **options)  # type: ignore[arg-type]
+    assert list(generating._read_journal(tmp_path / "journal")) == [CANDIDATES[0].patch]  # waits was not waited for
 
 
 CASES = ["::", "[a::[b]]", "two words", 'it\'s "so"', "`x` 100%", "é 😀", "a\nb", "tab\t"]

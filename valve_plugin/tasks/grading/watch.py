@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from threading import Event
 from typing import TYPE_CHECKING
 
 from valve_plugin import codec
@@ -237,17 +239,25 @@ class CandidateSandbox:
     """A sandbox for candidate bugs.
 
     Beside the errors of a sandbox, `run` raises:
+        CancelledError: the event `over` was set.
         HangError: the command hangs.
         WallLimitError: it hit the wall limit.
     """
 
-    def __init__(self, sandbox: Sandbox) -> None:
-        self._sandbox = sandbox
+    def __init__(self, sandbox: Sandbox, over: Event) -> None:
+        self._sandbox, self._over = sandbox, over
         self.name, self.root, self.isolates = sandbox.name, sandbox.root, sandbox.isolates
 
     def run(self, command: str | Sequence[str], workspace: Workspace, **options: Unpack[RunOptions]) -> CommandResult:
         """See `Sandbox.run`."""
-        options["watcher"] = options.get("watcher") or candidate_watch()
+        watcher = options.get("watcher") or candidate_watch()
+
+        def watched(sample: Sample) -> None:
+            if self._over.is_set():
+                raise CancelledError
+            watcher(sample)
+
+        options["watcher"] = watched
         done = self._sandbox.run(command, workspace, **options)
         if done.limit == "wall":
             raise WallLimitError(WALL_LIMIT_REASON)

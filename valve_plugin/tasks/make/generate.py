@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -222,12 +222,12 @@ def generate(
         held: ids of at most `wanted` tasks of the existing set: they are tried again, and kept if they are valid.
     """
     known = _read_journal(journal)
-    lock = Lock()
+    lock, over = Lock(), Event()
 
     def attempt(candidate: Candidate) -> CandidateResult:
         if candidate.patch in known:
             return known[candidate.patch]
-        tried = try_candidate(prepared, suite, candidate, sandbox, prefix)
+        tried = try_candidate(prepared, suite, candidate, CandidateSandbox(sandbox, over), prefix)
         if tried.reason not in watch.TRY_AGAIN:
             with lock, journal.open("ab") as file:
                 file.write(codec.canonical(tried) + b"\n")
@@ -245,6 +245,7 @@ def generate(
             if len(rows) >= wanted and not missing:
                 break
     finally:
+        over.set()
         pool.shutdown(cancel_futures=True)
     kept = {row.instance_id for row in sorted(rows, key=lambda row: row.instance_id not in held)[:wanted]}
     return GeneratedSet([t for t in suite if t not in flaky], [row for row in rows if row.instance_id in kept])
@@ -267,14 +268,14 @@ def _read_journal(path: Path) -> dict[str, CandidateResult]:
 
 
 def try_candidate(
-    prepared: PreparedRepository, suite: Sequence[str], candidate: Candidate, sandbox: Sandbox, prefix: str
+    prepared: PreparedRepository, suite: Sequence[str], candidate: Candidate, sandbox: CandidateSandbox, prefix: str
 ) -> CandidateResult:
     """Run the whole suite with the bug, then the failing tests again; those that fail twice are FAIL_TO_PASS."""
     with scratch_folder() as scratch:
         tree = apply_patch(prepared.store, prepared.base, candidate.patch, scratch / "index")
     if tree is None:
         return CandidateResult(candidate=candidate, reason="its patch does not apply")
-    bug, sandbox = commit_tree(prepared, tree), CandidateSandbox(sandbox)
+    bug = commit_tree(prepared, tree)
     try:
         run = _run(prepared, bug, sandbox, watcher=watch.FailureWatch(frozenset(suite), candidate_watch()))
         tests = tuple(sorted(set(suite) - _passing(run)))
