@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import ast
+import codecs
 import re
 import threading
+import tokenize
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 _ONE_AT_A_TIME = threading.Lock()
+_ENCODINGS = re.compile(r"utf-8|utf-8-sig|ascii|(?:iso8859|koi8|cp125|mac)\S*|euc_\w+|gb\w+|big5|shift_jis|cp9\d+")
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
 
 def parse(source: str | bytes) -> ast.Module | None:
     """Return the syntax tree of a file, or None if it is not Python or is nested too deeply.
 
+    Nor is it read in an encoding in which other bytes than those of ASCII may end a line.
+
     The lock is needed because CPython counts the nesting depth per interpreter, not per thread: two threads that parse
     at the same time sometimes fail with `SystemError: AST constructor recursion depth mismatch`.
     """
     with _ONE_AT_A_TIME:
         try:
+            if isinstance(source, bytes):
+                name = codecs.lookup(tokenize.detect_encoding(iter(source.splitlines(keepends=True)).__next__)[0]).name
+                if not _ENCODINGS.fullmatch(name):
+                    return None
             return ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        except (SyntaxError, LookupError, ValueError, RecursionError, MemoryError):
             return None
 
 

@@ -39,6 +39,24 @@ def test_what_a_file_held_before_is_ordinary_there_and_nowhere_else() -> None:
     assert inspect({"a/y.py": b""}, {"a/y.py": FRAMES}, {"a/y.py": FRAMES}) == [], "without the bug"
 
 
+def test_a_mark_is_ordinary_as_often_as_its_function_held_it() -> None:
+    held = {"a.py": b"import time\ndef f():\n    now = time.time()\n    return now\ndef g(): return 1\n"}
+    twice = held["a.py"].replace(b"return now", b"now = time.time()\n    return now")
+    moved = held["a.py"].replace(b"time.time()", b"0").replace(b"return 1", b"return time.time()")
+    same = held["a.py"].replace(b"now = time.time()", b"seen = time.time() + 1")
+    for code, found in ((twice, ["3"]), (moved, ["5"]), (same, [])):
+        marks = [f"a.py:{line} asks for `time.time`" for line in found]
+        assert inspect(held, {"a.py": code}, marks=True) == marks
+
+
+def test_what_may_reach_anything_is_ordinary_while_its_function_stays() -> None:
+    for look in (b"getattr(x, name)", b"name.format(x)", b"eval(name)", b"operator.attrgetter(name)(x)"):
+        held = {"a.py": b"import operator\ndef f(x, name):\n    return %s\ndef g(): return 1\n" % look}
+        assert inspect(held, {"a.py": held["a.py"].replace(b"return 1", b"return 2")}, marks=True) == []
+        changed = held["a.py"].replace(b"    return", b"    name = name * 2\n    return")
+        assert len(inspect(held, {"a.py": changed}, marks=True)) == 1
+
+
 def test_moved_and_renamed_code_is_ordinary() -> None:
     before = {"a/x.py": FRAMES, "a/y.py": b""}
     assert inspect(before, {"a/x.py": b"", "a/y.py": FRAMES}) == []
@@ -269,10 +287,17 @@ def p(x): return pathlib.PurePath(x).stem, x.exists(), __file__, open(x), x.name
         ("except_ = BaseException", "1 asks for `BaseException`"),
         ("class A:\n    def __bool__(self): return seen.append(1)", "2 asks for when `__bool__` is called"),
         ("import string\nx = string.Formatter", "2 asks for `string.Formatter`"),
+        ("class A:\n    def __hash__(self): return hash(self.x)\nx = hash(y)", "3 asks for `hash`"),
+        ("class __all__(metaclass=Names): pass", "1 asks for `__all__` of what is made"),
+        ("def f(): pass\nx = 'at %s' % f", "2 asks for whether `f` is another"),
+        (
+            "def f():\n    try: yield\n    except:\n        left.append(1)\n        raise",
+            "1 asks for when a generator is dropped",
+        ),
     ],
 )
 def test_what_reaches_more_than_it_names_is_marked(code: str, what: str) -> None:
-    before = {"a.py": b"", "kit/__init__.py": b""}
+    before = {"a.py": b"", "kit/__init__.py": b"", "kit/deep.py": b""}
     assert inspect(before, before | {"a.py": code.encode()}, marks=True) == [f"a.py:{what}"]
 
 
@@ -285,6 +310,8 @@ def test_what_reaches_more_than_it_names_is_marked(code: str, what: str) -> None
         "b.pth",
         "b-1.dist-info/METADATA",
         "a/b.pyd",
+        "more-1.0.DIST-INFO/entry_points.txt",
+        "a/b.SO",
         "lib.egg",
     ],
 )
@@ -298,7 +325,9 @@ def test_links_programs_and_broken_files() -> None:
     assert inspect({}, {"a.dat": b"text\nPK\x03\x04..PK\x05\x06.."}) == ["a.dat is a binary program or archive"]
     assert inspect({"a.py": b""}, {"a.py": b"def (:"}) == ["a.py cannot be read as Python"]
     assert inspect({"a.py": b"def (:"}, {"a.py": b"def (: #"}) == []
-    assert inspect({}, {"a.py": b"# coding: own\nx = 1"}) == ["a.py cannot be read as Python"]
+    for name in (b"own", b"unicode_escape", b"utf-7"):  # in some, other texts are lines, too
+        assert inspect({}, {"a.py": b"# coding: %s\nx = 1" % name}) == ["a.py cannot be read as Python"]
+    assert inspect({}, {"a.py": b"# coding: latin-1\nx = '\xe4'"}) == []
 
 
 ORDINARY = '''
@@ -395,6 +424,14 @@ def test_helpers_of_tests_that_the_fix_leaves_are_marked() -> None:
     assert inspect(held, held | {"kit/core.py": b"x = 1\n"}, held, marks=True) == []
 
 
+@pytest.mark.parametrize("code", ["import kit\nx = hasattr(kit, 'deep')", "from . import kit as k\nx = k.deep"])
+def test_whether_a_module_of_the_project_is_loaded_is_marked(code: str) -> None:
+    held = {"a.py": b"", "kit/__init__.py": b"", "kit/deep.py": b"", "b.py": b"from .kit import deep\nx = kit.deep\n"}
+    assert inspect(held, held | {"a.py": code.encode()}, marks=True) == ["a.py:2 asks for whether `deep` is loaded"]
+    loads = f"from .kit import deep\n{code}".encode()
+    assert inspect(held, held | {"a.py": loads}, marks=True) == []
+
+
 def test_names_that_users_find_elsewhere_than_tests_are_marked() -> None:
     held = {"kit/__init__.py": b"from .core import *\n", "kit/core.py": b"def join(): pass\n"}
     for code in (b"def join(): return 1\n", b"from .new import join\n"):
@@ -436,6 +473,24 @@ def test_functions_of_the_project_that_ask_are_marked_where_a_function_uses_them
     added += b"def split(): return load(2)\n"
     assert inspect(held, held | {"kit/core.py": added}, marks=True) == ["kit/core.py:3 asks for what `load` asks for"]
     assert inspect(held, held | {"kit/core.py": added}, {"kit/core.py": added}, marks=True) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("from .clock import Pace\ndef f(): return Pace()[0]", "Pace"),
+        ("from .clock import Slow\ndef f(): return Slow()", "Slow"),
+        ("from .clock import now as plain\ndef f(): return plain()", "now"),
+        ("from . import clock\ndef f(): return getattr(clock, 'now')()", "now"),
+        ("from .clock import look\ndef f(x): return look(x, 'a')", "look"),
+    ],
+)
+def test_helpers_that_ask_are_found_by_any_name(code: str, name: str) -> None:
+    clock = b"import time\ndef now(): return time.time()\ndef look(x, name): return getattr(x, name)\n"
+    clock += b"class Pace:\n    def __getitem__(self, n): return time.time()\nclass Slow(Pace): pass\n"
+    held = {"kit/__init__.py": b"", "kit/clock.py": clock, "kit/core.py": b""}
+    found = inspect(held, held | {"kit/core.py": code.encode()}, marks=True)
+    assert f"kit/core.py:2 asks for what `{name}` asks for" in found
 
 
 def test_many_files_are_read_together_and_once() -> None:

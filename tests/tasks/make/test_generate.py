@@ -265,7 +265,8 @@ def test_which_rows_are_kept(
     monkeypatch.setattr(generating, "try_candidate", lambda *a: tries[a[2].patch])
     options = {"wanted": 2, "prefix": "x", "journal": tmp_path / "journal", "report": told.append, "workers": workers}
     made = [tried.candidate for tried in tries.values()]
-    found = generate(None, "abcd", made, None, held=[f"x.m__{n}" for n in held], **options)  # type: ignore[arg-type]
+    there = sandboxes.choose(Settings(unsafe_local=True))
+    found = generate(None, "abcd", made, there, held=[f"x.m__{n}" for n in held], **options)  # type: ignore[arg-type]
     assert "".join(row.instance_id[-1] for row in found.rows) == kept
     assert "".join(found.suite) == suite
     assert len(told) == looked_at

@@ -72,7 +72,7 @@ def unusual(tree: ast.Module, bound: Mapping[str, str], own: Set[str]) -> Iterat
 
     Args:
         bound: what each imported name stands for.
-        own: names of the repository's own modules that are imported without a package.
+        own: names of the repository's own modules, with dots.
     """
     look = _Look(tree, bound, own)
     for node in ast.walk(tree):
@@ -90,6 +90,7 @@ class _Look:
     def __init__(self, tree: ast.Module, bound: Mapping[str, str], own: Set[str]) -> None:
         nodes = [*ast.walk(tree)]
         self._bound, self._own, self._known = bound, own, _of_constants(nodes)
+        self._modules = {name.rpartition(".")[2] for name in own}
         self._defs = {one.name for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
         named = [one for one in nodes if isinstance(one, ast.Assign) and getattr(one.value, "id", "") in self._defs]
         self._defs |= {getattr(to, "id", "") for one in named for to in one.targets} - {""}
@@ -126,6 +127,7 @@ class _Look:
         self._targets = {to for one in nodes if isinstance(one, ast.Assign) for to in one.targets}
         self._selves = {name for one in nodes if isinstance(one, ast.ClassDef) for name in _selves(one)}
         self._variables = {name for one in nodes for name in _local_names(one, None)}
+        self._hashes = {name for one in nodes for name in _hashes(one)}
         self._said = set[ast.AST]()  # in a text for people, or copied to a wrapper
         self._local = {name for one in nodes for name in _local_names(one, _SHADOWED)}
         for node in nodes:
@@ -179,6 +181,8 @@ class _Look:
                 ast.alias(asname=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store())
             ) if DUNDER.fullmatch(name or "") and node not in self._targets:
                 yield f"`{name}` of what is made"
+            case ast.Name(id="hash", ctx=ast.Load()) if node in self._hashes:
+                pass
             case ast.Name(id=name, ctx=ast.Load()) if name not in self._bound and node not in self._local:
                 if name in NOT_BUILTINS or (DUNDER.fullmatch(name) and name not in BUILTINS | self._stored):
                     yield f"`{name}`"
@@ -208,6 +212,10 @@ class _Look:
                 for one, how, other in zip([left, *others], ops, others, strict=False):
                     if isinstance(how, ast.Is | ast.IsNot) and not (self._is_one(one) or self._is_one(other)):
                         yield "whether two values are one object"
+            case ast.BinOp(op=ast.Mod(), right=ast.Tuple(elts=values)):
+                yield from self._functions_in(values)
+            case ast.BinOp(op=ast.Mod(), right=value):
+                yield from self._functions_in([value])
             case ast.FormattedValue(value=value, format_spec=how):
                 yield from self._functions_in([value])
                 yield from zone(
@@ -220,6 +228,8 @@ class _Look:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 yield from self._function(node)
+            case ast.ClassDef(name=name) if DUNDER.fullmatch(name):
+                yield f"`{name}` of what is made"
             case ast.ClassDef(bases=[ast.Name(id="str" | "bytes" | "int" | "float" | "complex")]):
                 yield "a text or number of its own kind"
             case ast.alias(name=name, asname=given) if hasattr(builtins, given or name):
@@ -245,7 +255,11 @@ class _Look:
             yield f"when `{name}` is called"
         elif any(isinstance(one, ast.Yield) for one in parts) and not _manages(node):
             ends = [
-                part for one in parts if isinstance(one, ast.Try) for end in one.finalbody for part in ast.walk(end)
+                part
+                for one in parts
+                if isinstance(one, ast.Try)
+                for end in (*one.finalbody, *(h for h in one.handlers if h.type is None))
+                for part in ast.walk(end)
             ]
             inside = [
                 one
@@ -286,7 +300,8 @@ class _Look:
                 yield from asked(f"{module}.{name}")
             else:
                 through = [f"`{name}` through another module"] if name in sys.stdlib_module_names else ()
-                yield from through or (of_other(f"{module}.{name}") if other else word_of(name))
+                own = name in self._modules
+                yield from through or (of_other(f"{module}.{name}") if other else () if own else word_of(name))
 
     def _attribute(self, node: ast.Attribute | ast.Name) -> Iterator[str]:
         full = full_name(node, self._bound)
@@ -304,6 +319,7 @@ class _Look:
                     yield f"`{name}` through another module"
                 else:
                     yield from word_of(name) if not full or first in self._own else of_other(full)
+            yield from self._own_module(node.value, name, node.lineno) if isinstance(node.ctx, ast.Load) else ()
             yield from self._uncalled(node, name) if isinstance(node.ctx, ast.Load) and node not in self._said else ()
             written = isinstance(node.value, ast.Constant)
             if name in ("format", "format_map", "vformat") and node not in self._plain_here and not written:
@@ -326,6 +342,15 @@ class _Look:
         heads -= {name for name, first, last in self._loaded if first <= line <= last} | {"os.path"}
         yield from (f"whether `{one}` is loaded" for one in sorted(heads))
         yield from asked(full)
+
+    def _own_module(self, of: ast.AST, name: str, line: int) -> Iterator[str]:
+        """Yield a module of the project that nobody here imports, which tells who did."""
+        full = full_name(of, self._bound)
+        known = full and f"{full}.{name}" in self._own
+        relative = not full and _name(of) in self._imports and name in self._modules
+        loaded = (one for one, first, last in self._loaded if first <= line <= last)
+        if (known or relative) and not any(f".{one}".endswith(f".{full}.{name}".replace("..", ".")) for one in loaded):
+            yield f"whether `{name}` is loaded"
 
     def _has(self, module: str, name: str) -> bool:
         return not {module, f"{module}.{name}"}.isdisjoint(self._bound.values())
@@ -390,6 +415,7 @@ class _Look:
                 full = full_name(of, self._bound)
                 python = full.split(".")[0] in sys.stdlib_module_names
                 yield from self._of_python(f"{full}.{word}", of) if python else word_of(word)
+                yield from self._own_module(of, word, node.lineno)
                 if name == "setattr" and DUNDER.fullmatch(word):
                     yield f"`{word}` of another"
             case _, [of, made, *_] if name in _BY_NAME:
@@ -515,6 +541,13 @@ def _selves(kind: ast.ClassDef) -> Iterator[ast.AST]:
         if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
             first = [one.arg for one in (*method.args.posonlyargs, *method.args.args)][:1]
             yield from (one for one in ast.walk(method) if isinstance(one, ast.Name) and one.id in first)
+
+
+def _hashes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield where the hash of an object is that of its parts."""
+    if isinstance(node, ast.FunctionDef) and node.name == "__hash__":
+        returned = (one.value for one in node.body if isinstance(one, ast.Return))
+        yield from (one.func for one in returned if isinstance(one, ast.Call))
 
 
 def _bound_name(node: ast.AST) -> str:

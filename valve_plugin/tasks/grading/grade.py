@@ -87,8 +87,8 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
             return Grade(outcome="unresolved", reason=why, dropped_paths=dropped)
         try:
             suspicions = inspect_patch(*_trees(prepared, states.bug, tree))
-        except (RecursionError, ValueError, MemoryError) as e:  # code that is nested, or has numbers, beyond measure
-            why = f"{SUSPICIOUS} its code cannot be inspected ({type(e).__name__}): nested too deeply, or too long"
+        except (RecursionError, ValueError, MemoryError, LookupError, TypeError, AttributeError) as e:
+            why = f"{SUSPICIOUS} its code cannot be inspected ({type(e).__name__}): nested too deeply, or too odd"
             return Grade(outcome="unresolved", reason=why, dropped_paths=dropped)
         if refused := [one for one in suspicions if one.refuses]:
             if all(one.what == UNREADABLE for one in refused):  # an honest mistake, as a rule

@@ -79,16 +79,23 @@ _BINARY = (b"\x7fELF", b"MZ", b"PK\x03\x04")
 _LOADED = (".so", ".pyd", ".dll", ".dylib", ".pyc", ".pyo", ".pth", ".egg", ".egg-link", ".whl", ".pyz", ".pdbrc")
 """Ends of files that Python, or its start, loads as code."""
 _IMPORTS = re.compile(rb"\b(?:from|import)\b[^\n(]*(?:\([^)]*)?")
-_DEFINED = re.compile(rb"\bdef[ \t]+(\w+)")
+_DEFINED = re.compile(rb"\b(?:def|class)[ \t]+(\w+)")
 _NAMED = re.compile(rb"['\"](?:[^'\"\n]*[./])?([^'\"./\n]+?)(?:\.py)?(?=['\"])")
 """How a module is named in a text."""
-_METADATA = (".dist-info", ".egg-info", "__pycache__")
+_METADATA = (".dist-info", "egg-info", ".egg", "__pycache__")
 _LOOKED_FOR = frozenset(
     {"numpy", "pandas", "attr", "twisted", "zope", "pexpect", "argcomplete", "hypothesis", "coverage"}
 )
 """Modules that test tools use if they are there."""
 _AT_START = frozenset({"__main__", "sitecustomize", "usercustomize"})
 """Modules that Python has as it starts, before the tree is on the import path: a planted one is never loaded."""
+
+
+_LOOKS_UP = re.compile(
+    r"attr` of|that (?:is|are) made|under another name|more arguments of|`operator\.\w+er`|import_module`"
+)
+"""Marks of look-ups: a new line elsewhere in their function may change what they find."""
+_BY_TEXT = words("getattr hasattr attrgetter methodcaller")
 
 
 class Suspicion(NamedTuple):
@@ -118,13 +125,13 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
             suspicious.
     """
     read = _once(read)
-    own = frozenset(_top_names([*before, *after])) - sys.stdlib_module_names
+    own = frozenset(_modules([*before, *after])) - sys.stdlib_module_names
     gone = [path for path in before if after.get(path) != before[path] and path.endswith(_SOURCE)]
     held = iter(read([tree[path][1] for path in gone for tree in (before, after) if path in tree]))
     moved = set[tuple[bytes, str]]()  # what left a file, with the lines
     for path in gone:
-        was, still = (_lines(next(held), own) if path in tree else {} for tree in (before, after))
-        moved |= {key for key in was if key[1] not in {what for _, what in still}}
+        was, still = (_lines(next(held), own) if path in tree else [] for tree in (before, after))
+        moved |= {(row, what) for row, what, _ in was if what not in {what for _, what, _ in still}}
     found: list[Suspicion] = []
     bound = dict[str, Set[str]]()  # anew, by packages
     named = dict[str, Mapping[tuple[str, str], int]]()  # anew, by functions of files
@@ -139,23 +146,11 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
         now, *old = [uses(one, own) if path.endswith(_SOURCE) else () for one in (new, *states)]
         if now is None:
             found += [Suspicion(path, 0, UNREADABLE)] if None not in old else []
-        else:
+        elif path.endswith(_SOURCE):
             if states and path.endswith("__init__.py"):
                 bound[path] = _bound(new).difference(*map(_bound, states))
-            lines = _named(new) if path.endswith(_SOURCE) else {}
-            named[path] = {k: line for k, line in lines.items() if all(k not in _named(one) for one in states)}
-            where = {one: _functions(one) for one in (new, *states)}
-            usual = {
-                (_place(what, line, where[state]), what)
-                for state, one in zip(states, old, strict=True)
-                for line, what in one or ()
-            }
-            added = [key for key in _lines(new, own).items() if key[0] not in moved] if now else []
-            found += [
-                Suspicion(path, line, what)
-                for (_, what), line in added
-                if (_place(what, line, where[new]), what) not in usual
-            ]
+            named[path] = {k: line for k, line in _named(new).items() if all(k not in _named(one) for one in states)}
+            found += [Suspicion(path, *one) for one in dict.fromkeys(_added(new, states, own, moved))]
     found += _for_tests(files, before, ordinary, read)
     found += _at_packages(bound, after, read)
     found += _by_helpers(named, {**before, **ordinary}, own, read)
@@ -193,18 +188,80 @@ def _functions(source: bytes) -> Sequence[str]:
     return names
 
 
-def _place(what: str, line: int, functions: Sequence[str]) -> str:
-    """Return where something is ordinary: in its file what refuses a patch, in its function what marks one."""
-    return functions[line] if what.startswith(ASKS) else ""
+def _added(
+    new: bytes, states: Sequence[bytes], own: frozenset[str], moved: Set[tuple[bytes, str]]
+) -> Iterator[tuple[int, str]]:
+    """Yield (line, what) of what a file uses anew.
+
+    What refuses a patch is ordinary where the file holds it already. What marks one is ordinary as often as the same
+    function holds it, and what may reach anything only while no line of that function is new.
+    """
+    here, held = _held(new, own), [_held(one, own) for one in states]
+    for (place, what), lines in here.uses.items():
+        marks = what.startswith(ASKS)
+        if not marks and not any(what in one.refused for one in held):
+            yield from ((line, what) for row, line in lines if (row, what) not in moved)
+            continue
+        known = [one for one in held if len(lines) <= len(one.uses.get((place, what), ()))]
+        if place and _reaches(what):
+            known = [one for one in known if here.rows[place] <= one.rows.get(place, set())]
+        if not known:
+            old = {row for one in held for row, _ in one.uses.get((place, what), ())}
+            for line in [line for row, line in lines if row not in old] or [lines[0][1]]:
+                yield line, what if marks else f"{ASKS}more of `{what}`"
+
+
+class _Held(NamedTuple):
+    """What a file holds."""
+
+    uses: Mapping[tuple[str, str], Sequence[tuple[bytes, int]]]
+    """The lines, and their numbers, that use something, by function and by what they use."""
+    refused: Set[str]
+    rows: Mapping[str, Set[bytes]]
+    """The lines of each function."""
+
+
+@lru_cache(maxsize=512)
+def _held(source: bytes, own: frozenset[str]) -> _Held:
+    functions, found = _functions(source), dict[tuple[str, str], list[tuple[bytes, int]]]()
+    lines = _lines(source, own)
+    for row, what, line in lines:
+        found.setdefault((functions[line], what), []).append((row, line))
+    rows = dict[str, set[bytes]]()
+    for name, row in zip(functions, _rows(source), strict=False):
+        rows.setdefault(name, set()).add(row)
+    return _Held(found, {what for _, what, _ in lines if not what.startswith(ASKS)}, rows)
+
+
+def _reaches(what: str) -> bool:
+    """Whether something may reach anything: a look-up of a name that is made, or the inside of the interpreter."""
+    return bool(_LOOKS_UP.search(what)) or not what.startswith((ASKS, "names "))
 
 
 @lru_cache(maxsize=512)
 def _named(source: bytes) -> Mapping[tuple[str, str], int]:
     """Return the lines of the names that the functions of a file use, by function and name."""
     tree, functions = parse(source), _functions(source)
-    nodes = [one for one in ast.walk(tree) if isinstance(one, ast.Name | ast.Attribute)] if tree else []
-    used = ((one, one.id if isinstance(one, ast.Name) else one.attr) for one in nodes if isinstance(one.ctx, ast.Load))
-    return {(functions[one.lineno], name): one.lineno for one, name in used if name not in PLAIN}
+    nodes = [*ast.walk(tree)] if tree else []
+    given = {  # names that imports give to something else
+        one.asname: one.name.rpartition(".")[2]
+        for node in nodes
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for one in node.names
+        if one.asname
+    }
+    found = dict[tuple[str, str], int]()
+    for node in nodes:
+        names = list[str]()
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                names = [given.get(name, name)]
+            case ast.Attribute(attr=name, ctx=ast.Load()):
+                names = [name]
+            case ast.Call(func=ast.Name(id=how) | ast.Attribute(attr=how), args=args) if how in _BY_TEXT:
+                names = [str(getattr(one, "value", "")) for one in args]
+        found |= {(functions[node.lineno], name): node.lineno for name in names if name not in PLAIN}  # type: ignore[attr-defined]
+    return found
 
 
 def _by_helpers(
@@ -221,11 +278,11 @@ def _by_helpers(
     def asks(name: str, below: int) -> bool:
         for source in by.get(name, ()):
             functions = _functions(source)
-            own_places = {place for place in set(functions) if place.rpartition(".")[2] == name}
-            if any(functions[line] in own_places and _asks_python(what) for line, what in uses(source, own) or ()):
+            places = {place for place in set(functions) if name in place.split(".")}  # its own, or a class's methods
+            if any(functions[line] in places and _asks_python(what) for line, what in uses(source, own) or ()):
                 return True
-            inside = {other for place, other in _named(source) if place in own_places}
-            if below and any(asks(other, below - 1) for other in inside - {name}):
+            inside = {other for place, other in _named(source) if place in places}
+            if below and any(asks(other, below - 1) for other in inside.union(_bases(source, name)) - {name}):
                 return True
         return False
 
@@ -235,12 +292,18 @@ def _by_helpers(
         )
 
 
+def _bases(source: bytes, name: str) -> Iterator[str]:
+    """Yield the names of the classes that a class is made from."""
+    for node in ast.walk(parse(source) or ast.Module([], [])):
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            yield from (one for base in node.bases for one in [getattr(base, "id", getattr(base, "attr", ""))] if one)
+
+
 def _asks_python(what: str) -> bool:
-    """Whether something asks Python, or the machine, for what it is not given."""
+    """Whether something asks Python, or the machine, for what it is not given, or may look up anything."""
     name = what.removeprefix(f"{ASKS}`").removesuffix("`")
-    return (
-        not what.startswith(ASKS) or name == "open" or ("." in name and name.split(".")[0] in sys.stdlib_module_names)
-    )
+    python = name == "open" or ("." in name and name.split(".")[0] in sys.stdlib_module_names)
+    return python or not what.startswith(ASKS) or bool(_LOOKS_UP.search(what))
 
 
 def _for_tests(changed: Iterable[str], before: Tree, ordinary: Tree, read: Reader) -> Iterator[Suspicion]:
@@ -288,10 +351,15 @@ def _without_own(found: Sequence[Suspicion], others: Tree, after: Tree, read: Re
     return [one for one in found if not is_own(one.what, sources)]
 
 
-def _lines(source: bytes, own: frozenset[str]) -> dict[tuple[bytes, str], int]:
-    """Return the numbers of the lines that use something, by the line and by what it uses."""
-    rows = [b"", *source.split(b"\n")]
-    return {(rows[line].strip() if line < len(rows) else b"", what): line for line, what in uses(source, own) or ()}
+def _lines(source: bytes, own: frozenset[str]) -> list[tuple[bytes, str, int]]:
+    """Return the lines that use something: their text, what they use, and their number."""
+    rows = _rows(source)
+    return [(rows[line] if line < len(rows) else b"", what, line) for line, what in uses(source, own) or ()]
+
+
+def _rows(source: bytes) -> list[bytes]:
+    """Return the lines of a file without spaces around them, by their numbers."""
+    return [b"", *map(bytes.strip, re.split(rb"\r\n?|\n", source))]
 
 
 def _changed(before: Tree, after: Tree, ordinary: Tree) -> list[str]:
@@ -300,7 +368,7 @@ def _changed(before: Tree, after: Tree, ordinary: Tree) -> list[str]:
 
 @lru_cache(maxsize=2048)
 def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | None:
-    """Return (line, what) of what a file uses that hardly a repair needs; None if it cannot be parsed.
+    """Return (line, what) of what a file uses that hardly a repair needs, each use; None if it cannot be parsed.
 
     Args:
         own: names of the repository's own modules that are imported without a package.
@@ -321,9 +389,10 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
             written.add(node.value)
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr"):
             written.update(node.args[:1] if all(isinstance(one, ast.Constant) for one in node.args[1:2]) else ())
-    found = dict[tuple[int, str], None]()
+    found = Counter[tuple[int, str]]()
     for nth in range(min(_MOST_MEANINGS, max(map(len, stands_for.values()), default=1))):  # a name may have several
         bound = {name: what[min(nth, len(what) - 1)] for name, what in stands_for.items()}
+        times = Counter(unusual(tree, bound, own))
         for node in nodes:
             if node not in texts:
                 handed_on = [bound[node.id]] if isinstance(node, ast.Name) and node.id in bound else []
@@ -336,11 +405,11 @@ def uses(source: bytes, own: frozenset[str]) -> tuple[tuple[int, str], ...] | No
                         if _is_module(one) and node not in written
                     ),
                 ):
-                    found[getattr(node, "lineno", 0), what] = None
-        found |= dict.fromkeys(unusual(tree, bound, own))
+                    times[getattr(node, "lineno", 0), what] += 1
+        found |= times
     if any(len(what) > _MOST_MEANINGS for what in stands_for.values()):
-        found[1, f"{ASKS}a name of more than {_MOST_MEANINGS} meanings"] = None
-    return tuple(sorted(found, key=lambda one: one[0]))
+        found[1, f"{ASKS}a name of more than {_MOST_MEANINGS} meanings"] = 1
+    return tuple(sorted(found.elements(), key=lambda one: one[0]))
 
 
 def _uses(node: ast.AST, bound: Mapping[str, str], own: frozenset[str]) -> Iterator[str]:
@@ -503,9 +572,9 @@ def _file_kinds(path: str, mode: str, new: bytes, states: Sequence[bytes]) -> It
     if mode == "120000":
         yield Suspicion(path, 0, "is a symbolic link")
     elif (
-        pure.name.endswith(_LOADED)
+        pure.name.lower().endswith(_LOADED)
         or (not states and pure.stem in _AT_START - {"__main__"})
-        or any(p.endswith(_METADATA) for p in pure.parts)
+        or any(part.lower().endswith(_METADATA) for part in pure.parts)
     ):
         yield Suspicion(path, 0, "is a file that Python loads by itself")
     elif (new.startswith(_BINARY) or b"PK\x05\x06" in new) and new not in states:  # an archive may begin anywhere
@@ -516,21 +585,24 @@ def _file_kinds(path: str, mode: str, new: bytes, states: Sequence[bytes]) -> It
 
 def new_modules(before: Iterable[str], after: Iterable[str]) -> dict[str, str]:
     """Return the path of each importable top-level name that a patch adds, by name: candidates for shadowing."""
-    old = _top_names(before).keys() | _AT_START
-    return {name: path for name, path in _top_names(after).items() if name not in old}
+    old = {name for name in _modules(before) if "." not in name} | _AT_START
+    return {name: path for name, path in _modules(after).items() if "." not in name and name not in old}
 
 
-def _top_names(paths: Iterable[str]) -> dict[str, str]:
+def _modules(paths: Iterable[str]) -> dict[str, str]:
+    """Return the path of each module by its name with dots; of a package that of its first file."""
     files = {path for path in paths if path.endswith(".py")}
     packages = {str(PurePosixPath(path).parent) for path in files if path.endswith("/__init__.py")}
     names: dict[str, str] = {}
     for path in sorted(files):
         place = PurePosixPath(path)
-        if place.name == "__init__.py":
-            place = place.parent
+        place = place.parent if place.name == "__init__.py" else place.with_suffix("")
+        parts = [place.name]
         while str(place.parent) in packages:
             place = place.parent
-        name = place.name.removesuffix(".py")
-        if name and "." not in name:  # what has a dot is no top-level name: Python would look for it in another module
-            names.setdefault(name, path)
+            parts.insert(0, place.name)
+        # What has a dot is no name of a module: Python would look for it in another one.
+        if all(part and "." not in part for part in parts):
+            for end in range(1, len(parts) + 1):
+                names.setdefault(".".join(parts[:end]), path)
     return names

@@ -134,7 +134,7 @@ OF = {
 """Modules of which these names do, and their constants."""
 BUILTINS = words("""
     abs all any ascii bin bool bytearray bytes callable chr classmethod complex dict divmod enumerate filter
-    float format frozenset getattr hasattr hash hex int isinstance issubclass iter len list map max min next object oct
+    float format frozenset getattr hasattr hex int isinstance issubclass iter len list map max min next object oct
     ord pow property range repr reversed round set setattr slice sorted staticmethod str sum super tuple type zip
     Ellipsis NotImplemented __name__ __doc__ __class__""") | {
     name
