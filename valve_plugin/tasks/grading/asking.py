@@ -127,9 +127,8 @@ class _Look:
         self._targets = {to for one in nodes if isinstance(one, ast.Assign) for to in one.targets}
         self._selves = {name for one in nodes if isinstance(one, ast.ClassDef) for name in _selves(one)}
         self._variables = {name for one in nodes for name in _local_names(one, None)}
-        self._hashes = {name for one in nodes for name in _hashes(one)}
         self._said = set[ast.AST]()  # in a text for people, or copied to a wrapper
-        self._local = {name for one in nodes for name in _local_names(one, _SHADOWED)}
+        self._local = {name for one in nodes for name in (*_local_names(one, _SHADOWED), *_hashes(one))}
         for node in nodes:
             self._place(node)
 
@@ -181,8 +180,6 @@ class _Look:
                 ast.alias(asname=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store())
             ) if DUNDER.fullmatch(name or "") and node not in self._targets:
                 yield f"`{name}` of what is made"
-            case ast.Name(id="hash", ctx=ast.Load()) if node in self._hashes:
-                pass
             case ast.Name(id=name, ctx=ast.Load()) if name not in self._bound and node not in self._local:
                 if name in NOT_BUILTINS or (DUNDER.fullmatch(name) and name not in BUILTINS | self._stored):
                     yield f"`{name}`"
