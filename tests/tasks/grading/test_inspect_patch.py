@@ -53,6 +53,8 @@ def test_what_may_reach_anything_is_ordinary_while_its_function_stays() -> None:
     for look in (b"getattr(x, name)", b"name.format(x)", b"eval(name)", b"operator.attrgetter(name)(x)"):
         held = {"a.py": b"import operator\ndef f(x, name):\n    return %s\ndef g(): return 1\n" % look}
         assert inspect(held, {"a.py": held["a.py"].replace(b"return 1", b"return 2")}, marks=True) == []
+        written = held["a.py"].replace(b"    return", b"    # as it is\n    return  ")
+        assert inspect(held, {"a.py": written}, marks=True) == []
         changed = held["a.py"].replace(b"    return", b"    name = name * 2\n    return")
         assert len(inspect(held, {"a.py": changed}, marks=True)) == 1
 

@@ -174,18 +174,33 @@ def _once(read: Reader) -> Reader:
 @lru_cache(maxsize=512)
 def _functions(source: bytes) -> Sequence[str]:
     """Return the name of the function that each line of a file is in, by its number; of functions inside, the outer."""
-    tree, names = parse(source), [""] * (source.count(b"\n") + source.count(b"\r") + 2)
+    names = [""] * (len(_rows(source)) + 1)
+    for name, node in _outer(source):
+        first, last = min([node.lineno, *(d.lineno for d in node.decorator_list)]), (node.end_lineno or 0) + 1
+        names[first:last] = [name] * (last - first)
+    return names
+
+
+def _outer(source: bytes) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Yield the functions of a file that are in no other function, with their classes' names before theirs."""
+    tree = parse(source)
     left: list[tuple[ast.AST, str]] = [(tree, "")] if tree else []
     while left:
         node, name = left.pop()
         for one in ast.iter_child_nodes(node):
             inside = f"{name}.{getattr(one, 'name', '')}"
             if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
-                first, last = min([one.lineno, *(d.lineno for d in one.decorator_list)]), (one.end_lineno or 0) + 1
-                names[first:last] = [inside] * (last - first)
+                yield inside, one
             else:
                 left.append((one, inside if isinstance(one, ast.ClassDef) else name))
-    return names
+
+
+@lru_cache(maxsize=512)
+def _code(source: bytes, name: str) -> frozenset[str]:
+    """Return the lines of functions with a name, without comments and however they are written."""
+    return frozenset(
+        line.strip() for place, node in _outer(source) if place == name for line in ast.unparse(node).splitlines()
+    )
 
 
 def _added(
@@ -196,16 +211,18 @@ def _added(
     What refuses a patch is ordinary where the file holds it already. What marks one is ordinary as often as the same
     function holds it, and what may reach anything only while no line of that function is new.
     """
-    here, held = _held(new, own), [_held(one, own) for one in states]
-    for (place, what), lines in here.uses.items():
+    held = [_held(one, own) for one in states]
+    for (place, what), lines in _held(new, own).uses.items():
         marks = what.startswith(ASKS)
         if not marks and not any(what in one.refused for one in held):
             yield from ((line, what) for row, line in lines if (row, what) not in moved)
             continue
-        known = [one for one in held if len(lines) <= len(one.uses.get((place, what), ()))]
-        if place and _reaches(what):
-            known = [one for one in known if here.rows[place] <= one.rows.get(place, set())]
-        if not known:
+        known = (
+            len(lines) <= len(one.uses.get((place, what), ()))
+            and not (place and _reaches(what) and _code(new, place) - _code(state, place))
+            for one, state in zip(held, states, strict=True)
+        )
+        if not any(known):
             old = {row for one in held for row, _ in one.uses.get((place, what), ())}
             for line in [line for row, line in lines if row not in old] or [lines[0][1]]:
                 yield line, what if marks else f"{ASKS}more of `{what}`"
@@ -217,8 +234,7 @@ class _Held(NamedTuple):
     uses: Mapping[tuple[str, str], Sequence[tuple[bytes, int]]]
     """The lines, and their numbers, that use something, by function and by what they use."""
     refused: Set[str]
-    rows: Mapping[str, Set[bytes]]
-    """The lines of each function."""
+    """What would refuse a patch that adds it."""
 
 
 @lru_cache(maxsize=512)
@@ -227,10 +243,7 @@ def _held(source: bytes, own: frozenset[str]) -> _Held:
     lines = _lines(source, own)
     for row, what, line in lines:
         found.setdefault((functions[line], what), []).append((row, line))
-    rows = dict[str, set[bytes]]()
-    for name, row in zip(functions, _rows(source), strict=False):
-        rows.setdefault(name, set()).add(row)
-    return _Held(found, {what for _, what, _ in lines if not what.startswith(ASKS)}, rows)
+    return _Held(found, {what for _, what, _ in lines if not what.startswith(ASKS)})
 
 
 def _reaches(what: str) -> bool:

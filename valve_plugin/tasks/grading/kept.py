@@ -22,7 +22,7 @@ from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import commit_tree, open_commit, test_files
 from valve_plugin.words import one_line
 
-GRADER_VERSION = 78
+GRADER_VERSION = 79
 """Part of every cache key; increase it with each change that may change a grade."""
 
 _ASKED_SECONDS = 120
